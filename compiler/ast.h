@@ -1,0 +1,202 @@
+/* The syntax tree of a contract: what was written, where; later stages annotate, never rewrite.
+ * Ownership: nodes and names live in the front arena; texts point into the sources. */
+#ifndef ISOC_AST_H
+#define ISOC_AST_H
+
+#include "source.h"
+
+typedef struct Name {
+    Str text;
+    Span span;
+} Name;
+
+typedef VEC(Name) Names;
+
+/* A number as written, or the name of a param that stands for one. */
+typedef struct Number {
+    Str text;
+    bool is_param;
+    Span span;
+} Number;
+
+/* ---- axes, trees ----------------------------------------------------------------------- */
+
+/* axis vocab = 100278 in 100352;  axis heads = kv_heads 8 * group 4;
+ * axis tokens = sequence * position ragged; */
+typedef struct AstFactor {
+    Name name;
+    Number size;
+    bool has_size; /* a ragged axis's factors have none */
+} AstFactor;
+
+typedef struct AstAxis {
+    Name name;
+    bool product;      /* made of factors; else of size */
+    bool ragged;
+    bool padded;       /* `size in stored` */
+    Number size, stored;
+    VEC(AstFactor) factors;
+    Span span;
+} AstAxis;
+
+typedef enum TreeForm {
+    TREE_MMA,
+    TREE_CHAIN,
+    TREE_CHAIN_ADD,
+    TREE_SPLIT,
+    TREE_EVERY,
+    TREE_LANES,
+    TREE_ROUND,
+    TREE_NAME, /* a reference; gone after check */
+} TreeForm;
+
+typedef enum JoinForm { JOIN_PAIRWISE, JOIN_LEFT } JoinForm;
+
+typedef struct AstTree {
+    TreeForm form;
+    Name name;               /* TREE_NAME */
+    Number count;            /* split, lanes: N; every: N */
+    VEC(Number) parts;       /* split [a, b, ...] */
+    Number run;              /* lanes N by W */
+    JoinForm join;
+    Name type;               /* the join's or round's element type */
+    struct AstTree *child;
+    Span span;
+} AstTree;
+
+typedef struct AstTreeDecl {
+    Name name;
+    AstTree *tree;
+} AstTreeDecl;
+
+/* ---- expressions ------------------------------------------------------------------------ */
+
+typedef enum ExprKind {
+    EXPR_NAME,   /* name, or name[half 0, group 1] */
+    EXPR_NUMBER,
+    EXPR_NEG,
+    EXPR_BINARY,
+    EXPR_CALL,   /* scalar function or cast: exp(a), bf16(a), maximum(a, b) */
+    EXPR_LEN,
+    EXPR_REDUCE, /* sum(axes by tree) body */
+} ExprKind;
+
+typedef struct AstIndex {
+    Name axis;
+    Number at;
+} AstIndex;
+
+typedef struct AstExpr {
+    ExprKind kind;
+    Span span;
+    Name name;             /* NAME, CALL's function, LEN's axis, REDUCE's monoid */
+    VEC(AstIndex) index;   /* NAME */
+    Number number;         /* NUMBER */
+    char op;               /* BINARY: + - * / */
+    VEC(struct AstExpr *) args; /* NEG 1, BINARY 2, CALL n, REDUCE: the bodies */
+    Names axes;            /* REDUCE */
+    AstTree *tree;         /* REDUCE */
+    /* Written by check, read by dag: */
+    int type;              /* DType, -1 unknown */
+    u64 axis_mask;         /* atomic axes that the value depends on */
+    int ref;               /* NAME: parameter (>= 0) or ~local; CALL: FnId */
+} AstExpr;
+
+/* ---- ops -------------------------------------------------------------------------------- */
+
+typedef struct AstTensor { /* a parameter or a result */
+    Name name;
+    Name type;
+    Names axes;
+    Span span;
+} AstTensor;
+
+typedef struct AstStatement {
+    Name target;
+    VEC(AstIndex) index;
+    AstExpr *value;
+    Span span;
+} AstStatement;
+
+typedef struct AstOp {
+    Name name;
+    VEC(AstTensor) params, results;
+    VEC(AstStatement) body;
+    Span span;
+} AstOp;
+
+/* ---- layouts, schedules ------------------------------------------------------------------ */
+
+/* tp 4 cuts kv_heads replicating, ffn else tokens;   ep = dp * tp cuts experts; */
+typedef struct AstCut {
+    Name axis;
+    bool replicating;
+} AstCut;
+
+typedef struct AstMesh {
+    Name name;
+    Number degree;  /* unless product */
+    Names product;  /* names of the meshes that multiply */
+    VEC(AstCut) cuts;
+    bool has_else;
+    Name else_axis;
+    Span span;
+} AstMesh;
+
+typedef struct AstOverride { /* op o_proj { tp cuts hidden; } */
+    Name op;
+    VEC(AstMesh) meshes;     /* degree absent: the layout's */
+} AstOverride;
+
+typedef struct AstLayout {
+    Name name;
+    VEC(AstMesh) meshes;
+    VEC(AstOverride) overrides;
+    Span span;
+} AstLayout;
+
+/* schedule o_proj when tokens <= 64 { tile 16 x 64 x 128; leaves across ctas; stages 4; } */
+typedef struct AstSetting {
+    Name key;
+    Names words;          /* `across`, `ctas` */
+    VEC(Number) numbers;
+    Span span;
+} AstSetting;
+
+typedef struct AstSchedule {
+    Name op;
+    bool has_when;
+    Name when_axis;
+    Str when_op; /* "<=", "<", ">=", ">" */
+    Number when_bound;
+    VEC(AstSetting) settings;
+    Span span;
+} AstSchedule;
+
+typedef struct AstParam { /* param HIDDEN = 4096;  or a demand: param HIDDEN; */
+    Name name;
+    bool has_value;
+    Number value;
+} AstParam;
+
+typedef struct Ast {
+    Name contract;
+    Number version;
+    bool has_contract;
+    Name numerics;
+    bool has_numerics;
+    VEC(AstParam) params;
+    VEC(AstAxis) axes;
+    VEC(AstTreeDecl) trees;
+    VEC(AstOp) ops;
+    VEC(AstLayout) layouts;
+    VEC(AstSchedule) schedules;
+} Ast;
+
+/* Canonical layout of the syntax: printing, parsing and printing again is the identity. Includes
+ * are expanded, params stay names. */
+void ast_print(const Ast *ast, Text *out);
+void ast_print_expr(const AstExpr *expr, Text *out);
+void ast_print_tree(const AstTree *tree, Text *out);
+
+#endif
