@@ -4,6 +4,7 @@
 #define ISOC_AST_H
 
 #include "source.h"
+#include "tree.h"
 
 typedef struct Name {
     Str text;
@@ -38,19 +39,6 @@ typedef struct AstAxis {
     VEC(AstFactor) factors;
     Span span;
 } AstAxis;
-
-typedef enum TreeForm {
-    TREE_MMA,
-    TREE_CHAIN,
-    TREE_CHAIN_ADD,
-    TREE_SPLIT,
-    TREE_EVERY,
-    TREE_LANES,
-    TREE_ROUND,
-    TREE_NAME, /* a reference; gone after check */
-} TreeForm;
-
-typedef enum JoinForm { JOIN_PAIRWISE, JOIN_LEFT } JoinForm;
 
 typedef struct AstTree {
     TreeForm form;

@@ -1,0 +1,151 @@
+/* The checked contract: names resolved, sizes known, every expression typed.
+ * Ownership: lives in the front arena beside the syntax tree that it points into. */
+#ifndef ISOC_CONTRACT_H
+#define ISOC_CONTRACT_H
+
+#include "ast.h"
+#include "diag.h"
+#include "fdpa.h"
+#include "tree.h"
+
+enum { MAX_ATOMS = 64, MAX_TENSOR_AXES = 8 };
+
+typedef enum FnId {
+#define X(id, name, arity, function) FN_##id,
+#include "scalar.def"
+#undef X
+    FN_COUNT
+} FnId;
+
+/* ---- axes ---------------------------------------------------------------------------------
+ * Atoms are the axes without factors; masks have a bit per atom. A product axis is its factors
+ * row-major. A ragged axis (`tokens = sequence * position ragged`) is one free atom; its factors
+ * are coordinates: atoms whose value each token determines. */
+typedef struct Axis {
+    Name name;
+    i64 size;       /* elements; 0 when free */
+    i64 stored;     /* elements in memory, > size when padded; 0 when free */
+    bool free;      /* the length is known at launch */
+    int coordinate_of; /* axis id of the ragged axis, or -1 */
+    int parent;     /* axis id of the product it is a factor of, or -1 */
+    int atom;       /* bit of the masks, or -1 for a product */
+    int n_factors;
+    int *factors;   /* axis ids */
+} Axis;
+
+/* ---- ops ---------------------------------------------------------------------------------- */
+
+typedef struct Fix { /* an atom held at one index: q[half 0] */
+    int atom;
+    i64 at;
+} Fix;
+
+typedef struct Tensor {
+    Name name;
+    DType type;
+    int n_axes;
+    int axes[MAX_TENSOR_AXES]; /* axis ids as declared; strides are given per declared axis */
+    int n_atoms;
+    int atoms[MAX_ATOMS];      /* row-major */
+    u64 mask;
+} Tensor;
+
+typedef struct Local {
+    Name name;
+    const AstExpr *value;
+} Local;
+
+typedef struct Piece { /* one assignment to a result, or to a part of it */
+    int result;
+    int n_fixes;
+    Fix *fixes;
+    const AstExpr *value;
+} Piece;
+
+typedef struct Op {
+    const AstOp *ast;
+    Str name;
+    int n_params, n_results;
+    Tensor *params, *results;
+    VEC(Local) locals;
+    VEC(Piece) pieces;
+    u64 space; /* atoms of the iteration space: results' and reduced */
+} Op;
+
+/* ---- layouts, schedules --------------------------------------------------------------------- */
+
+typedef struct Cut {
+    int axis; /* id */
+    bool replicating;
+} Cut;
+
+typedef struct Mesh {
+    Name name;
+    int degree;
+    int n_product;    /* > 0: the product of these meshes of the layout, by index */
+    int *product;
+    int n_cuts;
+    Cut *cuts;
+    int else_axis;    /* axis id, or -1 */
+} Mesh;
+
+typedef struct Layout {
+    Name name;
+    int n_meshes;
+    Mesh *meshes;
+    int n_overrides;
+    struct LayoutOverride {
+        int op;
+        int n_meshes;  /* each replaces the mesh of that name for this op */
+        Mesh *meshes;
+    } *overrides;
+    const AstLayout *ast;
+} Layout;
+
+/* A schedule is data that never moves a bit; 0 and UNSET mean the compiler's table decides. */
+typedef enum LeafPlace { LEAVES_UNSET, LEAVES_IN_REGISTERS, LEAVES_ACROSS_CTAS } LeafPlace;
+typedef enum KernelChoice { KERNEL_UNSET, KERNEL_WGMMA, KERNEL_STREAM } KernelChoice;
+
+typedef struct Schedule {
+    int op;
+    i64 rows_min, rows_max; /* inclusive bounds on the global count of the free axis */
+    int tile_m, tile_n, tile_k;
+    int stages;
+    LeafPlace leaves;
+    KernelChoice kernel;
+    Span span;
+} Schedule;
+
+typedef struct Contract {
+    Str name;
+    int version;
+    const FdpaClass *numerics;
+    int n_axes;
+    Axis *axes;
+    int n_atoms;
+    int atom_axis[MAX_ATOMS];
+    int n_trees;
+    struct NamedTree {
+        Name name;
+        const Tree *tree;
+    } *trees;
+    int n_ops;
+    Op *ops;
+    int n_layouts;
+    Layout *layouts;
+    int n_schedules;
+    Schedule *schedules;
+    const Ast *ast;
+} Contract;
+
+/* Checks everything and reports all errors of a run; true if there was none. */
+bool check_contract(const Ast *ast, Contract *contract, Arena *arena, Diags *diags);
+
+/* The tree of a REDUCE expression, resolved by check (named or inline). */
+const Tree *contract_tree(const Contract *contract, const AstTree *ast, Arena *arena);
+const Op *contract_op(const Contract *contract, Str name);
+const Layout *contract_layout(const Contract *contract, Str name);
+/* Size of an atom, given the length of free axes. */
+i64 atom_size(const Contract *contract, int atom, i64 free_length);
+
+#endif

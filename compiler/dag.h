@@ -1,0 +1,79 @@
+/* The meaning of an op: a hash-consed graph of tensor-valued expressions, and its fingerprint.
+ * Ownership: nodes live in the middle arena; equal meaning = equal pointer within one Dag. */
+#ifndef ISOC_DAG_H
+#define ISOC_DAG_H
+
+#include "contract.h"
+
+typedef enum DagKind {
+    DAG_INPUT,  /* a parameter, some atoms held */
+    DAG_CONST,  /* bits of `type` */
+    DAG_CAST,
+    DAG_NEG,
+    DAG_ADD,
+    DAG_SUB,
+    DAG_MUL,
+    DAG_DIV,
+    DAG_FN,
+    DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
+} DagKind;
+
+typedef struct DagNode {
+    DagKind kind;
+    DType type;
+    u64 mask;        /* atoms that the value depends on */
+    int n_args;
+    const struct DagNode *args[3];
+    int param;       /* INPUT */
+    int n_fixes;
+    const Fix *fixes;
+    u32 bits;        /* CONST: the value's pattern in its type */
+    FnId fn;
+    Monoid monoid;   /* REDUCE */
+    const Tree *tree;
+    int n_atoms;
+    const int *atoms;
+    Digest id;       /* of the canonical text below this node; names of locals are not in it */
+    int number;      /* order of creation, a topological order */
+} DagNode;
+
+typedef struct DagPiece {
+    int result;
+    int n_fixes;
+    const Fix *fixes;
+    const DagNode *value;
+} DagPiece;
+
+typedef struct OpDag {
+    const Op *op;
+    VEC(const DagNode *) nodes; /* topological */
+    VEC(DagPiece) pieces;       /* in order of result, then of fixes */
+    VEC(const DagNode *) reduces;
+    Digest fingerprint;
+} OpDag;
+
+typedef struct Dag {
+    const Contract *contract;
+    int n_ops;
+    OpDag *ops;
+    Digest fingerprint; /* over the ops' fingerprints in order of name, class, function texts */
+} Dag;
+
+bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags);
+
+/* The canonical text whose SHA-256 is the op's fingerprint: axes by size and order of first use,
+ * parameters and results by position and name, the class by its parameters, the functions used by
+ * the digest of their text. LANGUAGE.md, clause 11. */
+void dag_canonical(const Dag *dag, const OpDag *op, Text *out);
+/* For people and goldens: one numbered line a node. */
+void dag_print(const Dag *dag, const OpDag *op, Text *out);
+
+/* ---- terms: the value of one tree node, for proofs -------------------------------------------
+ * Two nodes with equal digests compute the same value of the same inputs. A leaf is (monoid, form,
+ * body, runs), a join (monoid, type, left, right), a round (type, child). */
+Digest term_leaf(const DagNode *reduce, TreeForm form, const Run *runs, int n_runs);
+Digest term_join(Monoid monoid, DType type, const Digest *left, const Digest *right);
+Digest term_round(DType type, const Digest *child);
+Digest term_of(const DagNode *reduce, const TreeNode *node);
+
+#endif

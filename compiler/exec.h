@@ -1,0 +1,67 @@
+/* The CPU executor: the written definition of the language. It walks trees literally and shares
+ * nothing with the emitter but the scalar functions' text.
+ * Ownership: tensors belong to the caller; scratch comes from `arena`. */
+#ifndef ISOC_EXEC_H
+#define ISOC_EXEC_H
+
+#include "dag.h"
+
+/* A tensor in memory, addressed by global logical indices: element (i0, i1, ...) of the declared
+ * axes lies at data + bytes(type) * (offset + sum i_k stride_k). A rank's shard is the same with
+ * an offset, so that parts and wholes run the same code. Strides and offset in elements. */
+typedef struct ExecTensor {
+    void *data;
+    i64 offset;
+    i64 stride[MAX_TENSOR_AXES];
+} ExecTensor;
+
+/* Which results are wanted: per atom a list of indices (NULL: the range [lo, hi)). Reduced atoms
+ * use the range only; for a rank's part it is that part. */
+typedef struct ExecRange {
+    i64 lo, hi;
+    int n;
+    const i64 *list;
+} ExecRange;
+
+typedef struct ExecBox {
+    ExecRange atom[MAX_ATOMS];
+} ExecBox;
+
+/* The whole box of a contract with free atoms of the given length. */
+void exec_box_all(const Contract *contract, i64 free_length, ExecBox *box);
+
+/* A rank's (or any) partial reduction: for each reduce of OpDag.reduces that the box cuts, the
+ * values of the maximal nodes of its forest, in order.
+ * values: [root][element of the reduce's own free atoms inside the box, row-major][monoid_values] */
+typedef struct ExecRoots {
+    int reduce;   /* index into OpDag.reduces */
+    Forest forest;
+    i64 elements;
+    float *values;
+} ExecRoots;
+
+typedef struct ExecJob {
+    const Contract *contract;
+    const OpDag *op;
+    const ExecTensor *params, *results; /* as declared */
+    ExecBox box;
+    const int *coordinates; /* position of each token, for ops that use it; else NULL */
+    int threads;            /* >= 1 */
+} ExecJob;
+
+/* Computes the results inside the box. The arena is scratch and may be NULL-free'd by the caller
+ * afterwards. False only when a reduce of the box is cut (use the two calls below). */
+bool exec_op(const ExecJob *job, Arena *arena);
+
+/* One roots record per cut reduce. False if a leaf would be cut. */
+bool exec_part(const ExecJob *job, ExecRoots **roots, int *n_roots, Arena *arena);
+
+/* Finishes the op from all ranks' roots in order of rank: values are joined in tree order, then
+ * the rest of the op is computed. The box has the full reduced ranges. */
+bool exec_join(const ExecJob *job, const ExecRoots *const *roots, const int *n_roots, int ranks,
+               Arena *arena);
+
+/* The joins as scalars, for tests and the join's definition: left operand first. */
+void exec_join_values(Monoid monoid, DType type, const float *left, const float *right, float *out);
+
+#endif
