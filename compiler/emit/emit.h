@@ -1,0 +1,33 @@
+/* Kernel text: writes what the plan decided, on top of the device library.
+ * Ownership: texts live in the arena given. */
+#ifndef ISOC_EMIT_H
+#define ISOC_EMIT_H
+
+#include "../plan.h"
+
+/* Arithmetic of one row-element or output pair, counted on the DAG: compared with PTX. */
+typedef struct Census {
+    int add, mul, fma, div, sqrt, mma_steps;
+} Census;
+
+typedef struct EmittedKernel {
+    Str name;          /* iso_<family>_<16 hex digits of its text> */
+    Str text;          /* the function with its constants, without the program's head */
+    const Kernel *kernel;
+    Str device_files;  /* names of the device headers it includes, one a line */
+    int threads;
+    i64 shared_bytes;
+    Census census;
+} EmittedKernel;
+
+typedef struct Emitted {
+    int n_kernels;            /* distinct programs */
+    EmittedKernel *kernels;
+    int *program_of_kernel;   /* Plan.kernels index -> kernels index */
+    Str program;              /* the whole CUDA text */
+} Emitted;
+
+/* `provenance` is the comment that heads the program (isoc version, contract, digest). */
+bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, Diags *diags);
+
+#endif

@@ -1,0 +1,136 @@
+/* Plans: which kernel programs exist, what each computes, and which of them run for an op in a
+ * layout at a row count. A plan is data that proof, emit and manifest only read.
+ * Ownership: lives in the middle arena. */
+#ifndef ISOC_PLAN_H
+#define ISOC_PLAN_H
+
+#include "layout.h"
+
+/* ---- what kernels iterate over -------------------------------------------------------------
+ * A kernel's dimension is a run of atoms collapsed row-major. Operands are views: a tensor with
+ * some atoms held, and per dimension one stride (0 when it has none of its atoms). Every operand
+ * has all or none of a dimension's atoms, in the same order, so that one stride serves; the
+ * runtime checks that the tensor's own strides collapse. */
+enum { MAX_DIMS = 6, MAX_BINDINGS = 24 };
+
+typedef struct PlanDim {
+    int n_atoms;
+    int atoms[MAX_TENSOR_AXES];
+} PlanDim;
+
+typedef struct Binding {
+    bool result;   /* of op->results; else of op->params */
+    int tensor;
+    int n_fixes;
+    const Fix *fixes;
+    int n_dims;    /* of the kernel or group that it belongs to */
+    bool has[MAX_DIMS];
+} Binding;
+
+typedef enum Family {
+    FAMILY_MAP,  /* elementwise over the dims */
+    FAMILY_ROW,  /* reductions over the last dim, then elementwise */
+    FAMILY_GEMM, /* products with an epilogue, or their roots */
+    FAMILY_JOIN, /* roots of all ranks, joined in tree order, then the rest of the op */
+} Family;
+
+/* ---- gemm ------------------------------------------------------------------------------------ */
+
+enum { MAX_PRODUCTS = 2, MAX_GROUPS = 4, MAX_LEAVES = 64 };
+
+typedef struct GemmProduct {
+    const DagNode *reduce;
+    int b;           /* binding of the operand with the columns: dims (cols, k) */
+    bool b_k_inner;  /* [n, k] in memory (k contiguous), else [k, n] */
+} GemmProduct;
+
+/* Columns that share an epilogue: q, k and v are three groups of one kernel; gate_up is one group
+ * of two products. */
+typedef struct GemmGroup {
+    PlanDim cols;
+    int n_products;
+    GemmProduct product[MAX_PRODUCTS];
+    int n_pieces;
+    const DagPiece **pieces; /* results written by the epilogue, dims (rows, cols) */
+} GemmGroup;
+
+typedef struct Gemm {
+    int a;           /* binding of the operand with the rows: dims (rows, k) */
+    bool a_k_inner;
+    PlanDim rows, k;
+    int n_groups;
+    GemmGroup group[MAX_GROUPS];
+    /* The rank's forest: leaves in order, and what follows each. roots_out: values of the forest's
+     * roots are stored as [root][row][col of all groups] f32 and a JOIN kernel finishes. */
+    bool roots_out;
+    int n_leaves;
+    i64 leaf_lo[MAX_LEAVES], leaf_hi[MAX_LEAVES]; /* elements of k, relative to the rank's part */
+    JoinProgram program; /* over the leaves; with roots_out the stack ends with n_roots values */
+    int n_roots;
+    KernelChoice kernel;
+    LeafPlace leaves;
+    int tile_m, tile_n, tile_k, stages;
+} Gemm;
+
+/* ---- row, map, join ---------------------------------------------------------------------------- */
+
+typedef struct Row {
+    int n_reduces;
+    const DagNode **reduces; /* topological; all over the last dim's atoms */
+    bool roots_out;          /* stores the forest's roots of reduces[0] instead of finishing */
+    int n_roots;
+    int threads;
+} Row;
+
+typedef struct Join {
+    int n_reduces;            /* the op's cut reduces, in order */
+    const DagNode **reduces;
+    int n_roots;              /* of all ranks together, the same for each reduce */
+    int *roots_of_rank;
+    JoinProgram program;      /* over all ranks' roots */
+} Join;
+
+typedef struct Kernel {
+    Family family;
+    const OpDag *op;
+    int n_dims;               /* MAP: all; ROW: outer dims, then the reduced one; JOIN: rows, cols */
+    PlanDim dims[MAX_DIMS];
+    int n_bindings;
+    Binding bindings[MAX_BINDINGS];
+    int n_pieces;             /* ROW, MAP, JOIN; GEMM has them by group */
+    const DagPiece **pieces;
+    Gemm gemm;
+    Row row;
+    Join join;
+} Kernel;
+
+/* ---- what runs when ------------------------------------------------------------------------------ */
+
+typedef struct Variant {
+    i64 rows_min, rows_max; /* inclusive, of the global row count */
+    const char *schedule;   /* "contract" or "table": who chose it */
+    int *kernel_of_rank;    /* index into Plan.kernels */
+} Variant;
+
+typedef struct PlanOp {
+    const OpDag *op;
+    OpLayout at;
+    Part *part_of_rank;
+    int n_variants;
+    Variant *variants;
+    int join_kernel; /* -1: no roots leave a rank */
+} PlanOp;
+
+typedef struct Plan {
+    const Dag *dag;
+    VEC(Kernel *) kernels; /* equal specifications once */
+    VEC(PlanOp) ops;       /* per layout, per op, in order; layouts[0] of the contract first */
+} Plan;
+
+/* only: restrict to one layout, or NULL for all. A contract without layouts has one rank. */
+bool plan_build(const Dag *dag, const Layout *only, Plan *plan, Arena *arena, Diags *diags);
+
+/* Why no kernel family takes the op, one sentence per family, for the refusal. */
+void plan_print(const Plan *plan, Text *out);
+
+#endif
