@@ -1,0 +1,160 @@
+# isoc: builds the compiler (build/isoc), the library (build/libiso.a, .so) and their tests.
+#
+#   make demo     install what is missing, build, compile a contract, show that its layouts agree
+#   make check    every test that needs no GPU
+#   make          build only
+#
+# Also: lint, san (ASan + UBSan), clang, fuzz, bench, install, clean, deps. Only install writes
+# outside build/
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+CC     ?= cc
+FLEX   ?= flex
+BISON  ?= bison
+OPT    ?= -O2 -g
+VERSION := 0.1.0
+
+# Rounding is part of the meaning: no contraction, no fast math, whatever OPT says.
+CFLAGS_ALL := -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -fPIC $(OPT) \
+    -ffp-contract=off -fno-fast-math -pthread $(EXTRA)
+CPPFLAGS_ALL := -I. -Icompiler -Iruntime -I$(BUILD)/gen -DISOC_VERSION='"$(VERSION)"' $(CPPFLAGS)
+LIBS := -ljansson -lcrypto -ldl -lpthread -lm
+
+comma := ,
+
+# ---- what there is to build ------------------------------------------------------------------
+
+main_src := $(wildcard compiler/main.c compiler/options.c)
+lib_src  := $(filter-out $(main_src),$(wildcard compiler/*.c compiler/emit/*.c runtime/*.c))
+gen_src  := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.c $(BUILD)/gen/isoc_scan.c) \
+    $(BUILD)/gen/device_text.c
+unit_src := $(wildcard tests/unit/*.c)
+device   := $(sort $(wildcard compiler/device/*.cuh))
+
+object   = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(BUILD)/gen/%,$(1))) \
+    $(patsubst $(BUILD)/gen/%.c,$(BUILD)/obj/gen/%.o,$(filter $(BUILD)/gen/%,$(1)))
+lib_obj  := $(call object,$(lib_src) $(gen_src))
+main_obj := $(call object,$(main_src))
+unit_obj := $(call object,$(unit_src))
+gen_head := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.h $(BUILD)/gen/isoc_scan.h)
+
+map     := $(wildcard runtime/libiso.map)
+mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
+outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(BUILD)/iso.pc $(if $(main_src),$(BUILD)/isoc)
+
+.PHONY: all check unit demo lint san clang fuzz bench deps install clean
+.DELETE_ON_ERROR:
+all: $(outputs)
+
+# ---- rules -----------------------------------------------------------------------------------
+
+$(BUILD)/obj/%.o: %.c | $(gen_head)
+	@mkdir -p $(@D)
+	@echo "  cc   $<"
+	@$(CC) $(CFLAGS_ALL) $(CPPFLAGS_ALL) $(flags) -MMD -MP -c $< -o $@
+
+# Generated code is not ours to make warning-free.
+$(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c | $(gen_head)
+	@mkdir -p $(@D)
+	@echo "  cc   $<"
+	@$(CC) $(CFLAGS_ALL) $(CPPFLAGS_ALL) -Wno-unused-function -Wno-sign-compare \
+	    -Wno-unused-but-set-variable -MMD -MP -c $< -o $@
+
+$(BUILD)/gen/isoc_parse.c: grammar/isoc.y
+	@mkdir -p $(@D)
+	@echo "  bison $<"
+	@$(BISON) -Wall -Werror --defines=$(BUILD)/gen/isoc_parse.h -o $@ $<
+$(BUILD)/gen/isoc_parse.h: $(BUILD)/gen/isoc_parse.c ;
+
+$(BUILD)/gen/isoc_scan.c: grammar/isoc.l
+	@mkdir -p $(@D)
+	@echo "  flex $<"
+	@$(FLEX) --header-file=$(BUILD)/gen/isoc_scan.h -o $@ $<
+$(BUILD)/gen/isoc_scan.h: $(BUILD)/gen/isoc_scan.c ;
+
+$(BUILD)/gen/device_text.c: tools/embed.sh $(device) $(wildcard compiler/device)
+	@mkdir -p $(@D)
+	@echo "  embed compiler/device"
+	@sh tools/embed.sh $(device) > $@
+
+$(BUILD)/libiso.a: $(lib_obj)
+	@echo "  ar   $@"
+	@rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/libiso.so: $(lib_obj) $(map)
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,libiso.so.0 $(mapflag) \
+	    -o $@ $(lib_obj) $(LIBS)
+
+$(BUILD)/isoc: $(main_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+$(BUILD)/unit: $(unit_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $$(pkg-config --libs check) $(LIBS)
+
+$(BUILD)/iso.pc: tools/iso.pc.in Makefile
+	@mkdir -p $(@D)
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+
+-include $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
+
+# ---- tests -----------------------------------------------------------------------------------
+
+unit: $(BUILD)/unit
+	@echo "unit tests"
+	@$(BUILD)/unit
+
+check:
+	@sh tools/deps.sh build
+	@$(MAKE) --no-print-directory all lint unit
+	@BUILD=$(BUILD) sh tools/check.sh
+
+lint:
+	@sh tools/lint.sh
+
+demo:
+	@sh tools/deps.sh build nvrtc
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) sh tools/demo.sh
+
+san:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san OPT="-O1 -g" CPPFLAGS=-DISOC_PURIFY \
+	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" all unit
+
+clang:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang all unit
+
+fuzz: $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+	@BUILD=$(BUILD) sh tools/fuzz.sh
+
+# libFuzzer comes with clang; the fuzzed code is built with it, apart from the ordinary objects.
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(lib_src) $(gen_src)
+	@mkdir -p $(@D)
+	@echo "  fuzz $@"
+	@clang $(CFLAGS_ALL) $(CPPFLAGS_ALL) -DISOC_PURIFY -Wno-unused-function -Wno-sign-compare \
+	    -Wno-unused-but-set-variable -fsanitize=fuzzer,address,undefined -o $@ $< $(lib_src) \
+	    $(gen_src) $(LIBS)
+
+bench: all
+	@BUILD=$(BUILD) sh tools/bench.sh
+
+deps:
+	@sh tools/deps.sh build nvrtc clang
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+	    $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/isoc
+	install -m 755 $(BUILD)/isoc $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(BUILD)/libiso.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(BUILD)/libiso.so $(DESTDIR)$(PREFIX)/lib/libiso.so.$(VERSION)
+	ln -sf libiso.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libiso.so.0
+	ln -sf libiso.so.0 $(DESTDIR)$(PREFIX)/lib/libiso.so
+	install -m 644 runtime/iso.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 $(BUILD)/iso.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	cp -r contracts $(DESTDIR)$(PREFIX)/share/isoc/
+
+clean:
+	rm -rf build

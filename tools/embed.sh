@@ -1,0 +1,18 @@
+#!/bin/sh
+# Device files as byte arrays in one C file: ISO C promises only 4,095 characters a string literal.
+set -e
+echo '/* Made by tools/embed.sh from compiler/device. */'
+echo '#include "device_text.h"'
+for f in "$@"; do
+    id=$(basename "$f" | tr -c 'A-Za-z0-9\n' '_')
+    echo "static const unsigned char text_$id[] = {"
+    od -An -v -tu1 "$f" | sed -e 's/  */,/g' -e 's/^,//' -e 's/$/,/'
+    echo '0};'
+done
+echo 'const DeviceText device_texts[] = {'
+for f in "$@"; do
+    id=$(basename "$f" | tr -c 'A-Za-z0-9\n' '_')
+    echo "    {\"$(basename "$f")\", (const char *)text_$id, sizeof text_$id - 1},"
+done
+echo '    {0, 0, 0},'
+echo '};'
