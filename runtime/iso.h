@@ -1,0 +1,163 @@
+/* libiso: runs the kernels of a numerical contract.
+ *
+ * A module is a cubin made by isoc, or a contract (.iso) compiled at load time. From a module one
+ * gets ops by name, layout and rank, and runs them on a CUDA stream or on the CPU executor. Two
+ * modules with equal fingerprints give equal bits, on every device, layout and row count.
+ *
+ * Ownership: a handle lives until its own free/unload call; ops belong to their module. Tensors,
+ * workspaces and root buffers are always the caller's.
+ * Threads: handles are immutable after loading; calls on one module from several threads are safe
+ * when their tensors and workspaces are distinct. iso_last_error is per thread.
+ * Errors: every call returns a status; nothing prints, nothing exits. iso_status_string gives the
+ * status's sentence, iso_last_error what was wrong in this call.
+ * No call but iso_module_load* allocates device memory or synchronises; the run calls can be
+ * captured in a CUDA graph. */
+#ifndef ISO_H
+#define ISO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ISO_VERSION_MAJOR 0
+#define ISO_VERSION_MINOR 1
+#define ISO_VERSION_PATCH 0
+#define ISO_VERSION "0.1.0"
+
+/* The version of the library that is linked, as opposed to the header's. */
+const char *iso_version(void);
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+typedef enum iso_status {
+#define X(id, value, sentence) ISO_##id = value,
+#include "status.def"
+#undef X
+} iso_status;
+
+/* A sentence; never NULL, also for values that are no status. */
+const char *iso_status_string(iso_status status);
+/* What was wrong in the last failing call of this thread, with names and numbers; "" if none.
+ * Valid until the next failing call of the thread. */
+const char *iso_last_error(void);
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+typedef struct iso_module iso_module;
+typedef struct iso_op iso_op;
+
+typedef enum iso_device {
+    ISO_CUDA = 0, /* the calling thread's current CUDA context, else device 0's primary one */
+    ISO_CPU = 1,  /* the executor: the same bits, slowly */
+} iso_device;
+
+/* Zero-initialise, set `size`, then what differs from the default. */
+typedef struct iso_config {
+    size_t size;           /* sizeof(iso_config) */
+    iso_device device;
+    int cpu_threads;       /* ISO_CPU: 0 = one per processor */
+    const char *cache_dir; /* for .iso files; NULL = $ISOC_CACHE, else the user's cache folder */
+} iso_config;
+
+/* Loads a cubin, or compiles a .iso file (needs NVRTC unless the cache has it). config may be NULL.
+ * ISO_FILE, ISO_NOT_ISO, ISO_CORRUPT, ISO_VERSION_MISMATCH, ISO_CONTRACT, ISO_TOOLCHAIN,
+ * ISO_DRIVER, ISO_ARCHITECTURE, ISO_OUT_OF_MEMORY. *module is NULL on failure. */
+iso_status iso_module_load(iso_module **module, const char *path, const iso_config *config);
+/* The same from the bytes of a cubin; they are copied. */
+iso_status iso_module_load_data(iso_module **module, const void *data, size_t size,
+                                const iso_config *config);
+/* No kernel of the module may be running. NULL is ignored. */
+void iso_module_unload(iso_module *module);
+
+/* SHA-256 over the contract's numerics: what trainer and sampler compare. */
+iso_status iso_module_fingerprint(const iso_module *module, uint8_t digest[32]);
+/* ISO_FINGERPRINT unless the module's fingerprint is this one. */
+iso_status iso_module_expect(const iso_module *module, const uint8_t digest[32]);
+iso_status iso_module_name(const iso_module *module, const char **name, int *version);
+/* Names in the contract's order; NULL past the end. */
+const char *iso_module_op_name(const iso_module *module, int index);
+const char *iso_module_layout_name(const iso_module *module, int index);
+iso_status iso_module_layout_ranks(const iso_module *module, const char *layout, int *ranks);
+
+/* ---- ops --------------------------------------------------------------------------------------- */
+
+/* A layout by its name, or (name NULL) by the degrees of its meshes as "tp=4 cp=2" (the first
+ * layout of those degrees); and the rank in it, row-major over the meshes in the layout's order,
+ * first mesh outermost. */
+typedef struct iso_layout {
+    const char *name;
+    const char *degrees;
+    int rank;
+} iso_layout;
+
+/* layout NULL: the contract on one rank. ISO_UNKNOWN_OP, ISO_UNKNOWN_LAYOUT, ISO_BAD_RANK. */
+iso_status iso_op_get(const iso_module *module, const char *name, const iso_layout *layout,
+                      const iso_op **op);
+
+typedef enum iso_dtype { ISO_BF16 = 0, ISO_F16 = 1, ISO_F32 = 2 } iso_dtype;
+
+enum { ISO_MAX_AXES = 8 };
+
+/* A tensor in place. Strides count elements, one per axis of the contract's declaration; fused and
+ * padded storage is given by strides. `data` points at the first element of this rank's part: on
+ * the device for ISO_CUDA, in host memory for ISO_CPU. */
+typedef struct iso_tensor {
+    void *data;
+    iso_dtype dtype;
+    int n_axes;
+    int64_t shape[ISO_MAX_AXES];
+    int64_t stride[ISO_MAX_AXES];
+} iso_tensor;
+
+/* RUN and PART: what the rank computes with. JOIN: what it finishes (its own rows). */
+typedef enum iso_phase { ISO_PHASE_RUN = 0, ISO_PHASE_PART = 1, ISO_PHASE_JOIN = 2 } iso_phase;
+
+/* How many tensors a call passes: parameters first, then results, as declared. */
+iso_status iso_op_tensors(const iso_op *op, int *params, int *results);
+/* For a global row count: shape, dtype and contiguous strides of tensor `index` as this rank passes
+ * it in that phase; data is NULL. name may be NULL. ISO_BAD_COUNT past the end. */
+iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int index,
+                         iso_tensor *tensor, const char **name);
+
+iso_status iso_op_fingerprint(const iso_op *op, uint8_t digest[32]);
+/* 1 if ranks must exchange roots. */
+iso_status iso_op_needs_join(const iso_op *op, int *needs);
+/* Bytes of this rank's roots for this many global rows. */
+iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes);
+/* Bytes of scratch, 256-byte aligned, that a run or part with this many global rows needs; zero it
+ * once before its first use: runs leave it ready for the next. */
+iso_status iso_op_workspace(const iso_op *op, int64_t rows, size_t *bytes);
+
+/* How a run is made. `rows` is the global row count, before any cut; the schedule is chosen by it
+ * and moves no bit. rows_device: NULL, or a device int32 with the live rows of this rank's tensors,
+ * at most what their shapes say; rows past it are left untouched. */
+typedef struct iso_run {
+    int64_t rows;
+    const int32_t *rows_device;
+    void *workspace;
+    size_t workspace_bytes;
+    void *stream; /* CUstream; ISO_CPU ignores it and returns when done */
+} iso_run;
+
+/* Runs an op that needs no join. tensors: parameters, then results. */
+iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const iso_run *run);
+/* Computes this rank's roots into `roots` (iso_op_roots bytes, 256-byte aligned). Tensors that only
+ * the join reads or writes (a residual, results) may have data NULL. */
+iso_status iso_op_part(const iso_op *op, const iso_tensor *tensors, int n, void *roots,
+                       const iso_run *run);
+/* Joins all ranks' roots in tree order, left operand first, and finishes the op for the rows that
+ * this rank owns. roots: one buffer per rank of the layout, in order of rank, each readable here. */
+iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
+                       const iso_tensor *tensors, int n, const iso_run *run);
+
+/* The kernel that a run with this many global rows launches; its name holds the hash of its text.
+ * For logs and tests. */
+iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, const char **name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
