@@ -1,0 +1,71 @@
+/* The manifest: all that a launcher needs to know about a cubin, as JSON inside it.
+ * Ownership: the text lives in the arena given.
+ *
+ * Format 1 (keys sorted, no insignificant white space except one newline at the end; a reader
+ * refuses another format number; bytes may not change without a new number):
+ *
+ * { "format": 1, "isoc": "0.1.0", "arch": "sm_90a",
+ *   "nvrtc": [13, 0], "options": ["--fmad=false", ...],
+ *   "cubin_sha256": hex of the cubin's bytes before the section was appended,
+ *   "cuda_sha256", "ptx_sha256": of the kernel text and of its PTX,
+ *   "contract": { "name", "version", "fingerprint": hex, "numerics": "sm_90" },
+ *   "sources": [ { "name", "text" } ],                 the contract's files, the main one first
+ *   "atoms": [ { "name", "size", "stored" } ],         size 0: free, known at launch
+ *   "ops": [ { "name", "fingerprint",
+ *              "params": [T], "results": [T] } ],      T = { "name", "dtype",
+ *                                                            "axes": [ { "name", "atoms": [i] } ] }
+ *   "kernels": [ K ],      distinct programs: K = { "name", "family": "gemm|row|map|join",
+ *                          "threads", "shared_bytes" (dynamic), "registers",
+ *                          "arguments": struct of device/iso_abi.cuh, "device_files": [..],
+ *                          "census": { "add", "mul", "fma", "div", "sqrt", "mma_steps" } }
+ *   "specs": [ S ],        Plan.kernels: what a launch binds to a program:
+ *       S = { "kernel": i, "op": i, "family",
+ *             "dims": [ [atom, ..] ],                  outer to inner
+ *             "bindings": [ { "tensor": i,             parameters, then results
+ *                             "fixes": [ [atom, index] ],
+ *                             "has": [bool per dim] } ],
+ *             "gemm": { "kernel": "wgmma|stream", "tile": [m, n, k], "stages",
+ *                       "leaves_across_ctas": bool, "a": binding, "a_k_inner": bool,
+ *                       "rows": [atom], "k": [atom], "roots_out": bool, "roots": n,
+ *                       "leaves": [[lo, hi]],          elements of k, relative to the rank's part
+ *                       "depth": stack height,
+ *                       "groups": [ { "cols": [atom],
+ *                                     "products": [ { "b": binding, "b_k_inner": bool } ] } ] },
+ *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root },
+ *             "join": { "reduces": n, "roots_of_rank": [n], "values": per root } }
+ *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
+ *       "ops": [ { "op": i, "join": spec or -1,
+ *                  "moves": { "params": ["all-gather", ..], "results": [..] },
+ *                  "variants": [ { "rows": [min, max], "schedule": "table|contract",
+ *                                  "specs": [per rank] } ],
+ *                  "parts": [ P per rank ],            what the rank computes (RUN, PART)
+ *                  "join_parts": [ P per rank ] } ] } ]   what it finishes (JOIN); absent without
+ *       P = { "rows": [i, n],                          rows [floor(T i / n), floor(T (i + 1) / n))
+ *             "atoms": { "<atom>": [lo, hi] } }        only where not the whole atom
+ *   "certificate": the object of proof_json }
+ *
+ * In a gemm, a binding's "has" counts (rows, cols) of its group, and for operands a and b
+ * (rows, k) and (cols, k). A contract without layouts has one, named "", of one rank. */
+#ifndef ISOC_MANIFEST_WRITE_H
+#define ISOC_MANIFEST_WRITE_H
+
+#include "emit/emit.h"
+#include "proof.h"
+
+enum { MANIFEST_FORMAT = 1 };
+
+/* What the toolchain said; fields that are unknown (no cubin was made) are NULL or 0. */
+typedef struct ManifestBuild {
+    Str arch;
+    int nvrtc_major, nvrtc_minor;
+    int n_options;
+    const Str *options;
+    const Digest *cubin, *cuda, *ptx;
+    const int *registers; /* per Emitted.kernels */
+} ManifestBuild;
+
+/* False when memory is short. */
+bool manifest_write(const Sources *sources, const Plan *plan, const Emitted *emitted,
+                    const Certificate *certificate, const ManifestBuild *build, Text *out);
+
+#endif
