@@ -24,18 +24,33 @@ typedef enum Move {
 
 const char *move_name(Move move);
 
+/* How a mesh's ranks stand to a tensor: each has all of it, a part, or an unfinished sum. */
+typedef enum Stand { STAND_WHOLE, STAND_CUT, STAND_PARTIAL, STAND_COUNT } Stand;
+
+/* Total: one entry for every pair. same_axis: both are cuts, along one axis. */
+Move move_between(Stand held, Stand needed, bool same_axis);
+
 enum { MAX_MESHES = 8 };
 
-/* A layout applied to one op. Meshes as the layout lists them; a product mesh that cuts the op
- * spends its factors. */
+/* Along which axis each mesh of the layout cuts something: the first of its listed axes that the
+ * thing has, else the `else` axis, else none. A product that cuts spends its factors. */
+typedef struct Cuts {
+    int axis[MAX_MESHES]; /* axis id, -1: replicated or spent */
+    bool replicating[MAX_MESHES];
+    bool by_else[MAX_MESHES];
+} Cuts;
+
+/* A layout applied to one op. Meshes as the layout lists them. What a rank computes is cut by
+ * `cut`. Where a mesh cuts a reduced axis, roots are exchanged, and what the rank finishes from
+ * them is cut by `finish`: there such a mesh cuts the results by their own axes. */
 typedef struct OpLayout {
     const Layout *layout; /* NULL: one rank, nothing cut */
     const Op *op;
-    int ranks;            /* product of the plain meshes' degrees */
+    int ranks;            /* product of the plain meshes' degrees; the first mesh is outermost */
     int n_meshes;
-    int degree[MAX_MESHES];
-    int cut_axis[MAX_MESHES];      /* axis id that this mesh cuts the op along, -1: replicated */
-    bool replicating[MAX_MESHES];
+    const Mesh *mesh[MAX_MESHES]; /* overrides applied */
+    int degree[MAX_MESHES];       /* a product's is the product */
+    Cuts cut, finish;
     bool cuts_reduced[MAX_MESHES]; /* the cut axis is reduced by the op: roots must be joined */
     bool any_reduced;
     Move *param_move;  /* per parameter: what brings it from where it is held */
@@ -50,15 +65,29 @@ typedef struct Part {
 } Part;
 
 /* Refuses (ISO4xxx, on the layout) cuts inside a node with the legal degrees, degrees that do not
- * divide, axes that no tree lets a mesh cut, and moves the table refuses. */
+ * divide, cuts of axes that the op holds at an index, and moves the table refuses. Warns (-Wroots)
+ * where a rank owns more than one root. */
 bool layout_apply(const Contract *contract, const OpDag *op, const Layout *layout, OpLayout *out,
                   Arena *arena, Diags *diags);
 
-/* What `rank` computes of the op; what it holds of a tensor (by the layout's rule on its axes). */
+/* What `rank` computes of the op; what it finishes once roots are joined (the same where none
+ * are); what it holds of a tensor (by the layout's rule on the tensor's axes; an override rules
+ * the op's tensors without a free axis). */
 void layout_part(const Contract *contract, const OpLayout *at, int rank, Part *part);
+void layout_finish(const Contract *contract, const OpLayout *at, int rank, Part *part);
 void layout_held(const Contract *contract, const OpLayout *at, const Tensor *tensor, int rank,
                  Part *part);
 void part_rows(const Part *part, i64 rows, i64 *lo, i64 *hi);
+
+/* True if the reduce's atoms are cut, so that its roots leave the rank. */
+bool layout_cuts(const Contract *contract, const OpLayout *at, const DagNode *reduce);
+/* The ranks whose roots of the op's cut reduces `rank` joins, in the order of their elements. */
+int layout_sources(const Contract *contract, const OpLayout *at, int rank, int *ranks);
+/* The reduce's elements [lo, hi) in a part; false where they are not contiguous in its order. */
+bool layout_range(const Contract *contract, const DagNode *reduce, const Part *part, i64 *lo,
+                  i64 *hi);
+/* The extent that the reduce's tree is expanded over. */
+i64 reduce_extent(const Contract *contract, const DagNode *reduce);
 
 /* The forest of a reduce that a rank owns, on the tree expanded over the whole extent. */
 bool layout_forest(const Contract *contract, const DagNode *reduce, const TreeNode *root,

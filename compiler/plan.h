@@ -25,6 +25,8 @@ typedef struct Binding {
     const Fix *fixes;
     int n_dims;    /* of the kernel or group that it belongs to */
     bool has[MAX_DIMS];
+    int coordinate; /* axis id of a ragged axis's coordinate (position) that the tensor has: its
+                       index is what the row's token says; -1: none */
 } Binding;
 
 typedef enum Family {
@@ -36,7 +38,15 @@ typedef enum Family {
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
 
-enum { MAX_PRODUCTS = 2, MAX_GROUPS = 4, MAX_LEAVES = 64 };
+enum {
+    MAX_PRODUCTS = 4, /* of one group */
+    MAX_GROUPS = 4,
+    MAX_MAPS = 8,     /* groups times products of the widest group */
+    MAX_LEAVES = 64,
+    MAX_OPERANDS = 6, /* read by one epilogue */
+    MAX_RESULTS = 3,  /* written by one epilogue */
+    MAX_SOURCES = 16, /* ranks that one join hears */
+};
 
 typedef struct GemmProduct {
     const DagNode *reduce;
@@ -74,20 +84,38 @@ typedef struct Gemm {
 
 /* ---- row, map, join ---------------------------------------------------------------------------- */
 
+/* The one tree shape of rows: contiguous parts of the axis, each summed by lanes (one lane: the
+ * whole part in order), the lanes joined, then the parts. */
+typedef struct RowTree {
+    TreeForm form;       /* of the leaves: CHAIN or CHAIN_ADD */
+    int n_parts;
+    const Run *parts;    /* elements of the reduced dim, relative to the rank's part */
+    int lanes;           /* a power of two, 1: none */
+    i64 run;
+    JoinForm lane_join;  /* only where lanes > 1 */
+    DType lane_type;
+    JoinProgram program; /* over the parts; with roots_out the stack ends with n_roots values */
+} RowTree;
+
 typedef struct Row {
     int n_reduces;
     const DagNode **reduces; /* topological; all over the last dim's atoms */
-    bool roots_out;          /* stores the forest's roots of reduces[0] instead of finishing */
+    RowTree *trees;          /* per reduce */
+    bool roots_out;          /* stores the forest's roots of reduces[0] instead of finishing, as
+                                [root][value of the monoid][outer dims] f32 */
     int n_roots;
-    int threads;
+    int threads;             /* of one row */
 } Row;
 
 typedef struct Join {
+    Family of;                /* GEMM: dims and groups as in `gemm`; ROW: dims as a row kernel's,
+                                 its other reduces as in `row` */
     int n_reduces;            /* the op's cut reduces, in order */
     const DagNode **reduces;
-    int n_roots;              /* of all ranks together, the same for each reduce */
-    int *roots_of_rank;
-    JoinProgram program;      /* over all ranks' roots */
+    int n_sources;            /* ranks heard */
+    int n_roots;              /* of all sources together, the same for each reduce */
+    int *roots_of_rank;       /* per source */
+    JoinProgram program;      /* over all sources' roots */
 } Join;
 
 typedef struct Kernel {
@@ -118,7 +146,9 @@ typedef struct PlanOp {
     Part *part_of_rank;
     int n_variants;
     Variant *variants;
-    int join_kernel; /* -1: no roots leave a rank */
+    int join_kernel;      /* -1: no roots leave a rank */
+    Part *finish_of_rank; /* what the join of each rank writes; NULL without a join */
+    int *sources_of_rank; /* [rank][join.n_sources]: whose roots it hears, in order */
 } PlanOp;
 
 typedef struct Plan {
@@ -130,7 +160,10 @@ typedef struct Plan {
 /* only: restrict to one layout, or NULL for all. A contract without layouts has one rank. */
 bool plan_build(const Dag *dag, const Layout *only, Plan *plan, Arena *arena, Diags *diags);
 
-/* Why no kernel family takes the op, one sentence per family, for the refusal. */
+/* An op that no kernel family takes is refused (ISO5001) with one note per family. */
 void plan_print(const Plan *plan, Text *out);
+/* The plan in full, as JSON, for evaluators that know nothing of the contract's trees: layouts,
+ * parts, operands, leaves, join programs, epilogues. tests/planeval/README.md states the format. */
+void plan_json(const Plan *plan, Text *out);
 
 #endif
