@@ -1,0 +1,154 @@
+/* The manifest of a cubin, read into structs; the format is compiler/manifest_write.h's.
+ * Ownership: a Manifest owns all it points to; strings are borrowed from its JSON tree. */
+#ifndef ISO_MANIFEST_H
+#define ISO_MANIFEST_H
+
+#include "error.h"
+
+enum { MF_MAX_DIMS = 6, MF_MAX_ATOMS = 64, MF_MAX_LEAVES = 64, MF_MAX_GROUPS = 4, MF_MAX_PARTS = 4 };
+
+typedef struct MfAtom {
+    const char *name;
+    int64_t size; /* 0: free */
+    int64_t stored;
+} MfAtom;
+
+/* A run of atoms, row-major: an axis of a tensor or a dimension of a kernel. */
+typedef struct MfAtoms {
+    int n;
+    int *atom;
+} MfAtoms;
+
+typedef struct MfTensor {
+    const char *name;
+    iso_dtype dtype;
+    int n_axes;
+    MfAtoms axes[ISO_MAX_AXES];
+} MfTensor;
+
+typedef struct MfOp {
+    const char *name;
+    uint8_t fingerprint[32];
+    int n_params, n_results;
+    MfTensor *tensors; /* parameters, then results */
+} MfOp;
+
+typedef enum MfFamily { MF_MAP, MF_ROW, MF_GEMM, MF_JOIN } MfFamily;
+
+typedef struct MfKernel {
+    const char *name;
+    MfFamily family;
+    int threads;
+    int shared_bytes;
+} MfKernel;
+
+typedef struct MfBinding {
+    int tensor;
+    int n_fixes;
+    struct MfFix {
+        int atom;
+        int64_t at;
+    } *fixes;
+    int n_dims;
+    bool has[MF_MAX_DIMS];
+} MfBinding;
+
+typedef struct MfGroup {
+    MfAtoms cols;
+    int n_products;
+    int b[MF_MAX_PARTS]; /* bindings */
+    bool b_k_inner[MF_MAX_PARTS];
+} MfGroup;
+
+typedef struct MfGemm {
+    bool wgmma;
+    int tile_m, tile_n, tile_k, stages;
+    bool across_ctas;
+    int a; /* binding */
+    bool a_k_inner;
+    MfAtoms rows, k;
+    bool roots_out;
+    int n_roots;
+    int n_leaves, depth;
+    int64_t leaf_lo[MF_MAX_LEAVES], leaf_hi[MF_MAX_LEAVES];
+    int n_groups;
+    MfGroup group[MF_MAX_GROUPS];
+} MfGemm;
+
+typedef struct MfSpec {
+    int kernel;
+    int op;
+    MfFamily family;
+    int n_dims;
+    MfAtoms dims[MF_MAX_DIMS];
+    int n_bindings;
+    MfBinding *bindings;
+    MfGemm gemm;            /* GEMM; for JOIN its groups alone are used */
+    bool row_roots_out;
+    int row_roots, values;  /* values per root */
+    int n_ranks;            /* JOIN */
+    int *roots_of_rank;
+} MfSpec;
+
+typedef struct MfPart {
+    int rows_index, rows_count;
+    int64_t lo[MF_MAX_ATOMS], hi[MF_MAX_ATOMS]; /* of fixed atoms */
+} MfPart;
+
+typedef struct MfVariant {
+    int64_t rows_min, rows_max;
+    int *specs; /* per rank */
+} MfVariant;
+
+typedef struct MfLayoutOp {
+    int op;
+    int join; /* spec, or -1 */
+    int n_variants;
+    MfVariant *variants;
+    MfPart *parts;      /* per rank */
+    MfPart *join_parts; /* per rank, or NULL */
+} MfLayoutOp;
+
+typedef struct MfLayout {
+    const char *name;
+    int ranks;
+    int n_meshes;
+    struct MfMesh {
+        const char *name;
+        int degree;
+    } *meshes;
+    int n_ops;
+    MfLayoutOp *ops;
+} MfLayout;
+
+typedef struct MfSource {
+    const char *name, *text;
+} MfSource;
+
+typedef struct Manifest {
+    const char *contract;
+    int version;
+    const char *arch;
+    uint8_t fingerprint[32];
+    uint8_t cubin[32];
+    int n_sources;
+    MfSource *sources;
+    int n_atoms;
+    MfAtom *atoms;
+    int n_ops;
+    MfOp *ops;
+    int n_kernels;
+    MfKernel *kernels;
+    int n_specs;
+    MfSpec *specs;
+    int n_layouts;
+    MfLayout *layouts;
+    void *memory; /* private */
+} Manifest;
+
+/* ISO_NOT_ISO with the offending member's path, ISO_VERSION_MISMATCH, ISO_OUT_OF_MEMORY. Every
+ * index is checked, so that later stages may trust them. */
+iso_status manifest_read(const char *json, size_t size, Manifest **manifest);
+void manifest_free(Manifest *manifest);
+
+#endif
