@@ -23,7 +23,8 @@
  *             "dims": [ [atom, ..] ],                  outer to inner
  *             "bindings": [ { "tensor": i,             parameters, then results
  *                             "fixes": [ [atom, index] ],
- *                             "has": [bool per dim] } ],
+ *                             "has": [bool per dim],
+ *                             "coordinate": bool } ],  indexed by each token's position
  *             "gemm": { "kernel": "wgmma|stream", "tile": [m, n, k], "stages",
  *                       "leaves_across_ctas": bool, "a": binding, "a_k_inner": bool,
  *                       "rows": [atom], "k": [atom], "roots_out": bool, "roots": n,
@@ -32,14 +33,17 @@
  *                       "groups": [ { "cols": [atom],
  *                                     "products": [ { "b": binding, "b_k_inner": bool } ] } ] },
  *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root },
- *             "join": { "reduces": n, "roots_of_rank": [n], "values": per root } }
+ *             "join": { "of": "gemm|row", "reduces": n, "roots_of_rank": [n], "values": per root,
+ *                       "rows": [atom], "groups": [as in gemm] } }
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
  *       "ops": [ { "op": i, "join": spec or -1,
  *                  "moves": { "params": ["all-gather", ..], "results": [..] },
  *                  "variants": [ { "rows": [min, max], "schedule": "table|contract",
  *                                  "specs": [per rank] } ],
  *                  "parts": [ P per rank ],            what the rank computes (RUN, PART)
- *                  "join_parts": [ P per rank ] } ] } ]   what it finishes (JOIN); absent without
+ *                  "join_parts": [ P per rank ],       what it finishes (JOIN); absent without
+ *                  "sources": [ [rank, ..] per rank ]  whose roots it joins, in the order of their
+ *              } ] } ]                                 elements; absent without a join
  *       P = { "rows": [i, n],                          rows [floor(T i / n), floor(T (i + 1) / n))
  *             "atoms": { "<atom>": [lo, hi] } }        only where not the whole atom
  *   "certificate": the object of proof_json }
