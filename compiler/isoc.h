@@ -1,0 +1,99 @@
+/* The compiler as a library: all that the runtime, and any other program, may see of it.
+ *
+ * Ownership: a result or session owns what it points to until its free call; inputs are copied.
+ * Threads: calls are independent; one session may be used by one thread at a time.
+ * Nothing prints and nothing exits: messages come back as text. */
+#ifndef ISOC_H
+#define ISOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Values are the exit codes of the command. */
+typedef enum isoc_status {
+    ISOC_OK = 0,
+    ISOC_ERROR_CONTRACT = 1,
+    ISOC_ERROR_USAGE = 2,     /* an unknown layout or op, a file that cannot be read */
+    ISOC_ERROR_TOOLCHAIN = 3, /* NVRTC is missing or refused the text */
+    ISOC_BITS_DIFFER = 4,
+    ISOC_INCONCLUSIVE = 5,
+    ISOC_ERROR_MEMORY = 6,
+    ISOC_ERROR_ARTIFACT = 7,  /* not a cubin of isoc's, or damaged */
+} isoc_status;
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+typedef struct isoc_options {
+    size_t size;            /* sizeof(isoc_options); zero-initialise the rest */
+    const char *arch;       /* NULL: "sm_90a" */
+    const char *layout;     /* NULL: all of the contract's */
+    const char *cache_dir;  /* NULL: $ISOC_CACHE, else the user's cache folder; "": none */
+    int jobs;               /* 0: one per processor; the output does not depend on it */
+} isoc_options;
+
+typedef struct isoc_result {
+    void *cubin;            /* with its manifest section; NULL on failure */
+    size_t cubin_size;
+    char *messages;         /* diagnostics as text, "" if none; never NULL but for lack of memory */
+    void *memory;           /* private */
+} isoc_result;
+
+/* Compiles a contract file. */
+isoc_status isoc_compile_file(const char *path, const isoc_options *options, isoc_result *result);
+void isoc_result_free(isoc_result *result);
+
+/* ---- artefacts ------------------------------------------------------------------------------- */
+
+/* Finds the manifest in a cubin's bytes (it points into them; not zero-terminated) and checks that
+ * the cubin's own bytes have the digest that the manifest states. *intact tells the latter.
+ * ISOC_ERROR_ARTIFACT where there is no manifest section or the file is damaged. */
+isoc_status isoc_cubin_manifest(const void *cubin, size_t size, const char **json,
+                                size_t *json_size, bool *intact);
+
+/* ---- the CPU executor ------------------------------------------------------------------------- */
+
+/* A contract ready to be executed on the CPU: the written definition of its bits. */
+typedef struct isoc_session isoc_session;
+
+typedef struct isoc_source {
+    const char *name, *text; /* zero-terminated */
+} isoc_source;
+
+/* Opens a contract from its files' texts, the main file first; includes are looked up by the names
+ * that the manifest's sources have. On failure *messages (free() it) says why. */
+isoc_status isoc_session_open(const isoc_source *sources, size_t n, isoc_session **session,
+                              char **messages);
+void isoc_session_close(isoc_session *session);
+void isoc_session_fingerprint(const isoc_session *session, uint8_t digest[32]);
+
+/* A tensor at the rank's own first element; strides in elements per declared axis. */
+typedef struct isoc_tensor {
+    void *data;
+    const int64_t *stride;
+} isoc_tensor;
+
+typedef enum isoc_phase { ISOC_RUN, ISOC_PART, ISOC_JOIN } isoc_phase;
+
+typedef struct isoc_call {
+    const char *op, *layout; /* layout "": one rank */
+    int rank;
+    isoc_phase phase;
+    int64_t rows;               /* global */
+    int64_t live_rows;          /* of this rank's tensors; negative: all */
+    const isoc_tensor *tensors; /* parameters, then results */
+    float *roots;               /* PART writes, as iso_op_roots lays them out */
+    const float *const *sources; /* JOIN reads, one per rank of the layout */
+    int threads;
+} isoc_call;
+
+isoc_status isoc_session_run(isoc_session *session, const isoc_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
