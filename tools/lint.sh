@@ -18,10 +18,10 @@ exec
 layout
 plan
 proof
-device_text
+device_text cubin
 emit
 nvrtc
-artifact
+artifact file
 manifest_write
 pipeline isoc
 options main
