@@ -1,0 +1,137 @@
+// The structs that a launcher and the product kernels share; compiles as C11 and as CUDA C++.
+// A launcher owns every struct and buffer; kernels only read the structs and write through their
+// pointers.
+//
+// Lengths, strides and offsets are counted in elements of the tensor they belong to, byte counts
+// say "bytes". Rows are what the op's free token axes flatten to; columns are what the weight's
+// own axes flatten to; k is the summed axis.
+//
+// A product kernel is fixed at compile time by
+//   groups G   column groups of one launch that share A (q, k and v: 3)
+//   parts P    accumulators held together for one (row, column) (gate and up: 2)
+//   program    the tree as text, read left to right (iso_tree.cuh): L leaf, P two leaves joined in
+//              registers, + join the two topmost values, b / h round the topmost to bf16 / f16,
+//              R write the topmost away as the next root
+//   a_trans    A is [k][row] with rows contiguous, instead of [row][k] with k contiguous
+//   b_trans    B is [k][column] with columns contiguous, instead of [column][k]
+//   tile       bm rows by bn columns (of each part), bk, stages, split
+// and everything else, sizes included, is an argument. With "leaves" the program's leaf count,
+// "levels" its greatest stack height less one (iso_tree_levels), and ceil(x, y) = (x + y - 1) / y:
+//
+// iso_gemm_wgmma<Op, IsoWgmmaTile<bm, bn, stages>>(IsoGemmArgs, IsoGemmMaps)
+//   needs   leaves of one length; bases aligned to 16 bytes, strides multiples of 8; the leaf
+//           length a multiple of 8 where there are several leaves and an operand has k contiguous
+//   block   128 * (1 + bm / 64), 1, 1
+//   grid    min(multiprocessors, ceil(rows, bm) * sum over groups of ceil(columns, bn)), 1, 1
+//           any smaller grid >= 1 is right too: CTAs loop over tiles
+//   shared  1024 + stages * (bm * 128 + P * bnp * 128 + 16) bytes of dynamic shared memory, where
+//           bnp = b_trans ? 64 * ceil(bn, 64) : bn
+//   workspace  grid.x * levels * bm * bn * P * 4 bytes, 16-byte aligned, never initialised
+//   counters   none
+//   maps    one for A and one for every (group, part) of B; bf16 or f16, three dimensions,
+//           128-byte swizzle, no interleave, element strides 1, fill of zeros, L2 promotion free:
+//             operand [row][k]:  dims {leaf length, leaves, rows}
+//                                byte strides {leaf length * 2, row stride * 2}
+//                                box {64, 1, bm}   (B: {64, 1, bn}, rows = the group's columns)
+//             operand [k][row]:  dims {rows, leaf length, leaves}
+//                                byte strides {k stride * 2, leaf length * k stride * 2}
+//                                box {64, 64, 1}
+//           (with one leaf the leaf's byte stride is never used: give any multiple of 16)
+//
+// iso_gemm_stream<Op, IsoStreamTile<bm, bn, bk, stages, split>>(IsoGemmArgs)
+//   needs   nothing: any leaf lengths, strides and alignment (16-byte aligned rows are fastest)
+//   block   128, 1, 1
+//   grid    sum over groups of ceil(columns, bn), split ? leaves : 1, ceil(rows, bm)
+//           a smaller z is right too: CTAs loop over row tiles
+//   shared  stages * (bm + P * bn) * bk * 2 + (split ? 0 : levels * P * bm * bn * 4) bytes
+//   workspace  split and leaves > 1:
+//           ceil(rows, bm) * grid.x * leaves * P * bm * bn * 4 bytes, 16-byte aligned
+//   counters   split and leaves > 1: ceil(rows, bm) * grid.x of 4 bytes, zero before the first
+//           launch ever; each launch leaves them zero
+//
+// iso_join<Op>(IsoJoinArgs)
+//   block   256, 1, 1
+//   grid    ceil(sum over groups of ceil(columns, 2), 256), any y >= 1 (CTAs loop over rows)
+//   shared, workspace, counters   none
+//
+// Two launches that may overlap must not share workspace or counters.
+#ifndef ISO_ABI_CUH
+#define ISO_ABI_CUH
+
+enum {
+    ISO_DIMS = 6,           // strides of a view
+    ISO_GEMM_GROUPS = 4,    // column groups of one launch
+    ISO_GEMM_PARTS = 4,     // accumulators held together
+    ISO_GEMM_MAPS = 8,      // groups * parts of one wgmma kernel
+    ISO_GEMM_OPERANDS = 6,  // tensors that an epilogue reads
+    ISO_GEMM_RESULTS = 3,   // tensors that an epilogue writes
+    ISO_GEMM_LEAVES = 64,   // leaves of one rank
+    ISO_JOIN_SOURCES = 16   // ranks whose roots one join takes
+};
+
+// A tensor in place: the address of its first element, and the stride of each of its axes in the
+// order the op declares them (the manifest repeats that order). Axes beyond its own are unused.
+typedef struct IsoView {
+    void *ptr;
+    long long stride[ISO_DIMS];
+} IsoView;
+
+// The driver's CUtensorMap, opaque here.
+typedef struct IsoTensorMap {
+    unsigned long long opaque[16];
+} __attribute__((aligned(128))) IsoTensorMap;
+
+// One column group: its weights, and what its epilogue touches.
+typedef struct IsoGemmGroup {
+    const void *b[ISO_GEMM_PARTS];          // weights of each part (the wgmma kernel: in the maps)
+    long long b_stride[ISO_GEMM_PARTS];     // between columns, or between k where b_trans
+    int columns;                            // columns that this rank computes
+    int extent[ISO_DIMS];                   // extents for the epilogue's index arithmetic, in the
+                                            // manifest's order; unused ones 0
+    float *roots;                           // programs with R: root r of part p of (row, column)
+    long long root_stride, root_row_stride; // lies at (r * P + p) * root_stride
+                                            //         + row * root_row_stride + column
+    IsoView operand[ISO_GEMM_OPERANDS];     // read by the epilogue, in the manifest's order
+    IsoView result[ISO_GEMM_RESULTS];       // written by the epilogue, in the manifest's order
+} IsoGemmGroup;
+
+typedef struct IsoGemmArgs {
+    const void *a;                          // the shared operand (the wgmma kernel: in the map)
+    long long a_stride;                     // between rows, or between k where a_trans
+    const int *rows_dev;                    // live rows, on the device, or null for all of rows;
+                                            // rows beyond are computed by nobody and not written
+    int rows;                               // rows of the tensors, and so the most live rows
+    int leaves;                             // leaves this rank owns: the program's
+    int leaf_begin[ISO_GEMM_LEAVES + 1];    // leaf l is k in [leaf_begin[l], leaf_begin[l + 1]),
+                                            // counted in the operands as they lie here
+    float *workspace;                       // see above; null where its size is 0
+    unsigned *counters;
+    IsoGemmGroup group[ISO_GEMM_GROUPS];
+} IsoGemmArgs;
+
+// Tensor maps of a wgmma kernel; b[group * parts + part].
+typedef struct IsoGemmMaps {
+    IsoTensorMap a;
+    IsoTensorMap b[ISO_GEMM_MAPS];
+} IsoGemmMaps;
+
+// The roots that one rank sent, in the order of its leaves: root r of part p of (row, column) of
+// group g lies at ptr + (r * P + p) * root_stride + row * row_stride + (columns of the groups
+// before g) + column.
+typedef struct IsoJoinSource {
+    const float *ptr;
+    long long root_stride, row_stride;
+    int roots;
+} IsoJoinSource;
+
+// A join reads the sources' rows [row_begin, row_begin + rows) and calls the epilogue with rows
+// counted from 0, so that operands and results are the caller's own rows.
+typedef struct IsoJoinArgs {
+    const int *rows_dev;                    // live rows of the sources, counted from their row 0
+    int row_begin, rows;
+    int sources;                            // ranks, in the order of their leaves
+    IsoJoinSource source[ISO_JOIN_SOURCES];
+    IsoGemmGroup group[ISO_GEMM_GROUPS];    // columns, extent, operand and result are used
+} IsoJoinArgs;
+
+#endif

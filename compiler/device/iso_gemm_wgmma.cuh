@@ -1,0 +1,342 @@
+// Products with many rows: copy engine and wgmma, one producer warpgroup, one consumer warpgroup
+// per 64 rows, persistent over tiles. The launch rule is in iso_abi.cuh. A CTA owns its slice of
+// the workspace, and in it every thread reads only what it wrote itself.
+#ifndef ISO_GEMM_WGMMA_CUH
+#define ISO_GEMM_WGMMA_CUH
+
+#include "iso_gemm.cuh"
+#include "iso_wgmma.cuh"
+
+template <int Bm, int Bn, int Stages> struct IsoWgmmaTile {
+    static constexpr int bm = Bm, bn = Bn, stages = Stages;
+};
+
+template <class Op, class Tile> struct IsoWgmmaPlan {
+    static constexpr int bk = 64;                   // one row of the 128-byte swizzle
+    static constexpr int consumers = Tile::bm / 64;
+    static constexpr int threads = 128 * (1 + consumers);
+    static constexpr int bnp = Op::b_trans ? 64 * iso_ceil(Tile::bn, 64) : Tile::bn;
+    static constexpr int a_bytes = Tile::bm * bk * 2;
+    static constexpr int b_bytes = bnp * bk * 2;    // of one part
+    static constexpr int stage_bytes = a_bytes + Op::parts * b_bytes;
+    static constexpr int regs = Tile::bn / 2;       // accumulators of one part in one thread
+    static constexpr int raster = 16;               // row tiles that share a sweep over columns
+
+    static_assert(Tile::bm % 64 == 0 && consumers >= 1 && consumers <= 3, "bm: 64, 128 or 192");
+    static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
+    static_assert(Op::groups <= ISO_GEMM_GROUPS && Op::groups * Op::parts <= ISO_GEMM_MAPS, "maps");
+};
+
+// Tiles in launch order: sweeps of `raster` row tiles, and in a sweep column by column.
+struct IsoWgmmaTiles {
+    int rows, columns, raster;
+
+    ISO_INLINE IsoWgmmaTiles make(int rows, int columns, int raster) {
+        return IsoWgmmaTiles{rows, columns, raster};
+    }
+    __device__ __forceinline__ int count() const {
+        return rows * columns;
+    }
+    __device__ __forceinline__ void at(int tile, int &row, int &column) const {
+        int sweep = tile / (raster * columns);
+        int left = rows - sweep * raster;
+        int high = left < raster ? left : raster;
+        int i = tile - sweep * raster * columns;
+        column = i / high;
+        row = sweep * raster + i - column * high;
+    }
+};
+
+// The ring of stages as its producer or a consumer walks it.
+struct IsoRing {
+    unsigned full, empty;                           // first barrier of each kind
+    int stage;
+    unsigned phase;
+
+    template <int Stages> __device__ __forceinline__ void advance() {
+        if (++stage == Stages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int group,
+                               int row0, int col0, int k0, int leaf) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    iso_mbar_expect(bar, Plan::stage_bytes);
+    if constexpr (Op::a_trans) {
+#pragma unroll
+        for (int i = 0; i < Tile::bm / 64; ++i) {
+            iso_tma_load_3d(smem + i * 8192, &maps.a, bar, row0 + i * 64, k0, leaf);
+        }
+    } else {
+        iso_tma_load_3d(smem, &maps.a, bar, k0, leaf, row0);
+    }
+#pragma unroll
+    for (int p = 0; p < Op::parts; ++p) {
+        const IsoTensorMap *map = &maps.b[group * Op::parts + p];
+        unsigned dst = smem + Plan::a_bytes + p * Plan::b_bytes;
+        if constexpr (Op::b_trans) {
+#pragma unroll
+            for (int i = 0; i < Plan::bnp / 64; ++i) {
+                iso_tma_load_3d(dst + i * 8192, map, bar, col0 + i * 64, k0, leaf);
+            }
+        } else {
+            iso_tma_load_3d(dst, map, bar, k0, leaf, col0);
+        }
+    }
+}
+
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &maps, unsigned smem,
+                                  IsoRing ring, const IsoWgmmaTiles &tiles) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
+    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
+        int row, column;
+        tiles.at(t, row, column);
+        int group = iso_tile_group<Op>(args.group, Tile::bn, column);
+        for (int leaf = 0; leaf < Op::Tree::leaves; ++leaf) {
+            for (int kb = 0; kb < blocks; ++kb) {
+                iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
+                iso_wgmma_fill<Op, Tile>(maps, smem + ring.stage * Plan::stage_bytes,
+                                         ring.full + 8 * ring.stage, group, row * Tile::bm,
+                                         column * Tile::bn, kb * Plan::bk, leaf);
+                ring.template advance<Tile::stages>();
+            }
+        }
+    }
+}
+
+// One tile in one consumer warpgroup: the body of the tree's interpreter.
+template <class Op, class Tile> struct IsoWgmmaBody {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    static constexpr int parts = Op::parts, regs = Plan::regs;
+
+    const IsoGemmArgs &args;
+    IsoRing &ring;
+    float4 *stack;                                  // this thread's first element of level 0
+    unsigned a_tile, b_tile;                        // of stage 0, this warpgroup's rows
+    int blocks;                                     // of one leaf
+    int group, row0, col0;                          // of this thread's first pair
+    float acc[parts][regs];
+
+    __device__ __forceinline__ void release(int stage) {
+        if (threadIdx.x % 32 == 0) {
+            iso_mbar_arrive(ring.empty + 8 * stage);
+        }
+    }
+
+    __device__ __forceinline__ void block(float (&d)[parts][regs], bool first) {
+        constexpr unsigned a_step = Op::a_trans ? 2048 : 32, b_step = Op::b_trans ? 2048 : 32;
+        unsigned offset = ring.stage * Plan::stage_bytes;
+        unsigned long long a = iso_wgmma_desc(a_tile + offset, Op::a_trans ? 8192 : 16, 1024);
+#pragma unroll
+        for (int k = 0; k < Plan::bk / 16; ++k) {
+#pragma unroll
+            for (int p = 0; p < parts; ++p) {
+                unsigned long long b = iso_wgmma_desc(b_tile + offset + p * Plan::b_bytes,
+                                                      Op::b_trans ? 8192 : 16, 1024);
+                IsoWgmma<Tile::bn, Op::f16, Op::a_trans, Op::b_trans>::step(
+                    d[p], a + (k * a_step >> 4), b + (k * b_step >> 4), !(first && k == 0));
+            }
+        }
+        iso_wgmma_commit();
+    }
+
+    __device__ __forceinline__ void pin(float (&d)[parts][regs]) {
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+            iso_pin(d[p]);
+        }
+    }
+
+    // A leaf's chain, one group of products kept in flight. The first block stands outside the
+    // loop: with its scale a constant 0, ptxas sees that nothing before it defines d, and does not
+    // serialise the products.
+    __device__ __forceinline__ void chain(float (&d)[parts][regs]) {
+        iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
+        pin(d);
+        iso_wgmma_fence();
+        block(d, true);
+        int previous = ring.stage;
+        ring.template advance<Tile::stages>();
+#pragma unroll 1
+        for (int kb = 1; kb < blocks; ++kb) {
+            iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
+            pin(d);
+            iso_wgmma_fence();
+            block(d, false);
+            pin(d);
+            iso_wgmma_wait<1>();
+            release(previous);
+            previous = ring.stage;
+            ring.template advance<Tile::stages>();
+        }
+        iso_wgmma_wait<0>();
+        pin(d);
+        release(previous);
+    }
+
+    __device__ __forceinline__ void leaf(int) {
+        chain(acc);
+    }
+
+    __device__ __forceinline__ void pair(int) {
+        float left[parts][regs];
+        chain(left);
+        chain(acc);
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+#pragma unroll
+            for (int i = 0; i < regs; ++i) {
+                acc[p][i] = iso_add(left[p][i], acc[p][i]);
+            }
+        }
+        pin(acc);
+    }
+
+    __device__ __forceinline__ float4 *slot(int level) const {
+        return stack + level * (parts * regs / 4) * (128 * Plan::consumers);
+    }
+
+    __device__ __forceinline__ void push(int level) {
+        float4 *to = slot(level);
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+#pragma unroll
+            for (int i = 0; i < regs / 4; ++i) {
+                float *v = &acc[p][4 * i];
+                to[(p * (regs / 4) + i) * (128 * Plan::consumers)] =
+                    make_float4(v[0], v[1], v[2], v[3]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void join(int level) {
+        const float4 *from = slot(level);
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+#pragma unroll
+            for (int i = 0; i < regs / 4; ++i) {
+                float4 left = from[(p * (regs / 4) + i) * (128 * Plan::consumers)];
+                float *v = &acc[p][4 * i];
+                v[0] = iso_add(left.x, v[0]);
+                v[1] = iso_add(left.y, v[1]);
+                v[2] = iso_add(left.z, v[2]);
+                v[3] = iso_add(left.w, v[3]);
+            }
+        }
+        pin(acc);
+    }
+
+    __device__ __forceinline__ void round(char c) {
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+            iso_tree_round(c, acc[p]);
+        }
+    }
+
+    // Hands the tile over in bundles of 64 columns, moving later accumulators down, so that the
+    // epilogue's code exists once per bundle and not once per pair.
+    __device__ __forceinline__ void leave(int root, int rows) {
+        constexpr int bundle = regs < 32 ? regs : 32;
+        const IsoGemmGroup &g = args.group[group];
+#pragma unroll 1
+        for (int done = 0; done < regs; done += bundle) {
+#pragma unroll
+            for (int i = 0; i < bundle; i += 2) {
+                int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
+                float v[parts][2];
+#pragma unroll
+                for (int p = 0; p < parts; ++p) {
+                    v[p][0] = acc[p][i];
+                    v[p][1] = acc[p][i + 1];
+                }
+                if (row < rows && done + i < regs) {
+                    iso_leave<Op>(group, g, root, row, col, v);
+                }
+            }
+#pragma unroll
+            for (int p = 0; p < parts; ++p) {
+#pragma unroll
+                for (int i = 0; i + bundle < regs; ++i) {
+                    acc[p][i] = acc[p][i + bundle];
+                }
+            }
+        }
+    }
+
+    int rows;
+    __device__ __forceinline__ void root(int r) {
+        leave(r, rows);
+    }
+};
+
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRing ring,
+                                  const IsoWgmmaTiles &tiles, int rows) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    using Body = IsoWgmmaBody<Op, Tile>;
+    constexpr int levels = Op::Tree::levels;
+    int thread = threadIdx.x - 128, half = thread / 128;
+    int warp = thread % 128 / 32, lane = thread % 32;
+    float4 *stack = (float4 *)args.workspace + thread +
+                    (long long)blockIdx.x * levels * (Tile::bm * Tile::bn * Op::parts / 4);
+    int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
+    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
+        int row, column;
+        tiles.at(t, row, column);
+        int group = iso_tile_group<Op>(args.group, Tile::bn, column);
+        Body body{args, ring, stack, smem + half * 8192, smem + Plan::a_bytes, blocks, group,
+                  row * Tile::bm + half * 64 + warp * 16 + lane / 4,
+                  column * Tile::bn + lane % 4 * 2, {}, rows};
+        iso_tree_run<typename Op::Tree>(body);
+        if constexpr (!Op::Tree::roots) {
+            body.leave(-1, rows);
+        }
+    }
+}
+
+// Registers per thread after the producer gave its own away; 0: the launch bound is enough.
+ISO_CONSTEXPR int iso_wgmma_registers(int consumers) {
+    return consumers == 2 ? 240 : consumers == 3 ? 160 : 0;
+}
+
+template <class Op, class Tile>
+ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    extern __shared__ unsigned char iso_dynamic[];
+    unsigned smem = (iso_shared(iso_dynamic) + 1023) & ~1023u;
+    unsigned full = smem + Tile::stages * Plan::stage_bytes;
+    IsoRing ring{full, full + 8 * Tile::stages, 0, 0};
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < Tile::stages; ++s) {
+            iso_mbar_init(ring.full + 8 * s, 1);
+            iso_mbar_init(ring.empty + 8 * s, 4 * Plan::consumers);
+        }
+        iso_mbar_init_fence();
+    }
+    __syncthreads();
+    int rows = iso_live_rows(args.rows_dev, args.rows);
+    IsoWgmmaTiles tiles = IsoWgmmaTiles::make(
+        iso_ceil(rows, Tile::bm), iso_column_tiles<Op>(args.group, Tile::bn), Plan::raster);
+    constexpr int registers = iso_wgmma_registers(Plan::consumers);
+    if (threadIdx.x < 128) {
+        if constexpr (registers > 0) {
+            iso_registers_shrink<Plan::consumers == 2 ? 24 : 32>();
+        }
+        if (threadIdx.x == 0) {
+            iso_wgmma_produce<Op, Tile>(args, maps, smem, ring, tiles);
+        }
+    } else {
+        if constexpr (registers > 0) {
+            iso_registers_grow<registers>();
+        }
+        iso_wgmma_consume<Op, Tile>(args, smem, ring, tiles, rows);
+    }
+}
+
+#endif

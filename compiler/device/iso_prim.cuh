@@ -1,0 +1,212 @@
+// The instructions that C++ has no words for, as inline PTX: barriers, asynchronous copies,
+// tensor-core steps. Owns nothing; shared memory is passed as 32-bit shared addresses.
+#ifndef ISO_PRIM_CUH
+#define ISO_PRIM_CUH
+
+#define ISO_INLINE static __device__ __forceinline__
+
+ISO_INLINE unsigned iso_shared(const void *p) {
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+// --- mbarriers ---
+
+ISO_INLINE void iso_mbar_init(unsigned bar, unsigned count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+
+// Makes initialised barriers visible to the copy engine.
+ISO_INLINE void iso_mbar_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+ISO_INLINE void iso_mbar_expect(unsigned bar, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+
+ISO_INLINE void iso_mbar_arrive(unsigned bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
+ISO_INLINE bool iso_mbar_try(unsigned bar, unsigned parity) {
+    unsigned done;
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
+// Waits until the phase of the given parity has completed. With ISO_WATCHDOG defined a wait of
+// that many clock ticks traps instead of hanging.
+ISO_INLINE void iso_mbar_wait(unsigned bar, unsigned parity) {
+#ifdef ISO_WATCHDOG
+    long long start = clock64();
+    while (!iso_mbar_try(bar, parity)) {
+        if (clock64() - start > ISO_WATCHDOG) {
+            __trap();
+        }
+    }
+#else
+    while (!iso_mbar_try(bar, parity)) {
+    }
+#endif
+}
+
+// --- copies ---
+
+ISO_INLINE void iso_tma_prefetch(const void *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+ISO_INLINE void iso_tma_load_3d(unsigned dst, const void *map, unsigned bar, int c0, int c1,
+                                int c2) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+
+// Copies the first `bytes` (0 to 16) of 16 and fills the rest with zeros.
+ISO_INLINE void iso_cp_async16(unsigned dst, const void *src, int bytes) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst),
+                 "l"(__cvta_generic_to_global(src)), "r"(bytes)
+                 : "memory");
+}
+
+ISO_INLINE void iso_cp_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int Pending> ISO_INLINE void iso_cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+ISO_INLINE void iso_shared_store16(unsigned dst, const unsigned (&v)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "r"(v[0]), "r"(v[1]),
+                 "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+ISO_INLINE void iso_shared_store_f4(unsigned dst, float4 v) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "f"(v.x), "f"(v.y),
+                 "f"(v.z), "f"(v.w)
+                 : "memory");
+}
+
+ISO_INLINE float4 iso_shared_load_f4(unsigned src) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(src)
+                 : "memory");
+    return v;
+}
+
+// --- warp-wide tensor-core steps ---
+
+template <bool Trans> ISO_INLINE void iso_ldmatrix(unsigned (&v)[4], unsigned addr) {
+    if constexpr (Trans) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                     : "r"(addr)
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                     : "r"(addr)
+                     : "memory");
+    }
+}
+
+// d = a * b + d, one step of 16 k.
+template <bool F16>
+ISO_INLINE void iso_mma_k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    if constexpr (F16) {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    } else {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+}
+
+// --- warpgroup tensor-core steps (the product itself: iso_wgmma.cuh) ---
+
+ISO_INLINE void iso_wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+ISO_INLINE void iso_wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int Pending> ISO_INLINE void iso_wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+// Keeps the compiler from moving uses of registers across the asynchronous product.
+template <int N> ISO_INLINE void iso_pin(float (&v)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        asm volatile("" : "+f"(v[i])::"memory");
+    }
+}
+
+template <int Registers> ISO_INLINE void iso_registers_grow() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+template <int Registers> ISO_INLINE void iso_registers_shrink() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// --- global memory in pairs, for epilogues ---
+
+// Two neighbours of 2 bytes each, `step` elements apart; one 4-byte access where it can be.
+// Only the first `valid` are touched, the other reads as 0.
+ISO_INLINE unsigned iso_load_pair(const unsigned short *p, long long step, int valid) {
+    if (valid == 2 && step == 1 && ((unsigned long long)p & 3) == 0) {
+        return *(const unsigned *)p;
+    }
+    unsigned lo = p[0];
+    return valid == 2 ? lo | (unsigned)p[step] << 16 : lo;
+}
+
+ISO_INLINE void iso_store_pair(unsigned short *p, long long step, int valid, unsigned pair) {
+    if (valid == 2 && step == 1 && ((unsigned long long)p & 3) == 0) {
+        *(unsigned *)p = pair;
+        return;
+    }
+    p[0] = (unsigned short)pair;
+    if (valid == 2) {
+        p[step] = (unsigned short)(pair >> 16);
+    }
+}
+
+ISO_INLINE float2 iso_load_pair_f32(const float *p, long long step, int valid) {
+    if (valid == 2 && step == 1 && ((unsigned long long)p & 7) == 0) {
+        return *(const float2 *)p;
+    }
+    return make_float2(p[0], valid == 2 ? p[step] : 0.0f);
+}
+
+ISO_INLINE void iso_store_pair_f32(float *p, long long step, int valid, float x, float y) {
+    if (valid == 2 && step == 1 && ((unsigned long long)p & 7) == 0) {
+        *(float2 *)p = make_float2(x, y);
+        return;
+    }
+    p[0] = x;
+    if (valid == 2) {
+        p[step] = y;
+    }
+}
+
+#endif

@@ -1,0 +1,40 @@
+// Two products of one operand held together, `whole` each, and an epilogue over both.
+#include "iso_gemm_stream.cuh"
+#include "iso_gemm_wgmma.cuh"
+#include "iso_fn.cuh"
+
+struct GateUp {
+    static constexpr int groups = 1, parts = 2;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L'>;
+
+    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row,
+                                                    int col, int valid,
+                                                    const float (&acc)[parts][2]) {
+        const IsoView &h = g.result[0];
+        unsigned out = 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
+            IsoU16 t1 = iso_bf16_of_f32(acc[1][i]);
+            IsoU16 t2 = iso_bf16_of_f32(iso_silu(iso_f32_of_bf16(t0)));
+            IsoU16 t3 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t1)));
+            out |= (unsigned)t3 << 16 * i;
+        }
+        iso_store_pair((IsoU16 *)h.ptr + row * h.stride[0] + col * h.stride[1], h.stride[1], valid,
+                       out);
+    }
+};
+
+using GateUpLarge = IsoWgmmaTile<128, 128, 4>;
+extern "C" __global__ void __launch_bounds__(384, 1)
+    gate_up_large(const __grid_constant__ IsoGemmArgs args,
+                  const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<GateUp, GateUpLarge>(args, maps);
+}
+
+using GateUpSmall = IsoStreamTile<16, 32, 128, 4, true>;
+extern "C" __global__ void __launch_bounds__(128)
+    gate_up_small(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<GateUp, GateUpSmall>(args);
+}

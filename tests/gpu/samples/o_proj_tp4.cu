@@ -1,0 +1,54 @@
+// The same op where four ranks own two leaves each: one root per rank, then the join.
+#include "iso_gemm_stream.cuh"
+#include "iso_gemm_wgmma.cuh"
+#include "iso_join.cuh"
+
+struct OProjTp4 {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L', 'L', '+', 'R'>;
+};
+
+struct OProjTp4Pairs : OProjTp4 {
+    using Tree = IsoTree<'P', 'R'>;
+};
+
+struct OProjTp4Join : OProjTp4 {
+    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+'>;
+
+    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row,
+                                                    int col, int valid,
+                                                    const float (&acc)[parts][2]) {
+        const IsoView &res = g.operand[0], &y = g.result[0];
+        unsigned in0 = iso_load_pair((const IsoU16 *)res.ptr + row * res.stride[0] +
+                                         col * res.stride[1], res.stride[1], valid);
+        unsigned out = 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
+            IsoU16 t1 = (IsoU16)(in0 >> 16 * i);
+            IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
+            out |= (unsigned)t2 << 16 * i;
+        }
+        iso_store_pair((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1], y.stride[1], valid,
+                       out);
+    }
+};
+
+using OProjTp4Large = IsoWgmmaTile<128, 192, 4>;
+extern "C" __global__ void __launch_bounds__(384, 1)
+    o_proj_tp4_large(const __grid_constant__ IsoGemmArgs args,
+                     const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<OProjTp4Pairs, OProjTp4Large>(args, maps);
+}
+
+using OProjTp4Small = IsoStreamTile<16, 32, 128, 6, true>;
+extern "C" __global__ void __launch_bounds__(128)
+    o_proj_tp4_small(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<OProjTp4, OProjTp4Small>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    o_proj_tp4_join(const __grid_constant__ IsoJoinArgs args) {
+    iso_join<OProjTp4Join>(args);
+}

@@ -1,0 +1,35 @@
+// Three products of one operand, `whole` each: q, k and v of one launch.
+#include "iso_gemm_stream.cuh"
+#include "iso_gemm_wgmma.cuh"
+
+struct Qkv {
+    static constexpr int groups = 3, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L'>;
+
+    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row,
+                                                    int col, int valid,
+                                                    const float (&acc)[parts][2]) {
+        const IsoView &y = g.result[0];
+        unsigned out = 0;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
+            out |= (unsigned)t0 << 16 * i;
+        }
+        iso_store_pair((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1], y.stride[1], valid,
+                       out);
+    }
+};
+
+using QkvLarge = IsoWgmmaTile<128, 256, 4>;
+extern "C" __global__ void __launch_bounds__(384, 1)
+    qkv_large(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Qkv, QkvLarge>(args, maps);
+}
+
+using QkvSmall = IsoStreamTile<16, 32, 128, 6, true>;
+extern "C" __global__ void __launch_bounds__(128)
+    qkv_small(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<Qkv, QkvSmall>(args);
+}
