@@ -6,7 +6,7 @@ say() { echo "lint: $*"; bad=1; }
 
 # Lowest first. A file may include its own layer and those before it.
 layers="
-base scalar
+base scalar literal device_text
 source
 tree fdpa
 diag
@@ -18,7 +18,7 @@ exec
 layout
 plan
 proof
-device_text cubin
+cubin
 emit
 nvrtc
 artifact file
