@@ -53,10 +53,17 @@ void diag_fix(Diags *diags, Diag *diag, Span span, const char *format, ...)
 
 /* "ISO1203" */
 Str diag_code(Arena *arena, DiagId id);
+/* The clause of grammar/LANGUAGE.md that the message rests on. */
+const char *diag_clause(DiagId id);
+/* A warning's option: "roots" for -Wroots, -Wno-roots. False when no warning has that name. */
+Str diag_option(Arena *arena, DiagId id);
+bool diag_enable(Diags *diags, Str option, bool on);
 /* True and the registry's entry for "ISO1203"; title, clause and explanation for --explain. */
 bool diag_lookup(Str code, DiagId *id);
 Str diag_explanation(Arena *arena, DiagId id);
 
+/* The messages by file and line; `list` has room for diags->list.n. Returns their number. */
+int diags_sorted(const Diags *diags, const Diag **list);
 void diags_render_text(const Diags *diags, Text *out, bool colour);
 void diags_render_json(const Diags *diags, Text *out); /* one JSON array, schema in README */
 

@@ -36,5 +36,7 @@ Span span_join(Span a, Span b);
 void source_position(const SourceFile *file, int offset, int *line, int *column);
 /* The whole line that holds the position, without its end. */
 Str source_line(const SourceFile *file, int offset, int *line_start);
+/* Bytes of the well-formed UTF-8 character at s; 0 if there is none. */
+int utf8_length(const char *s, int left);
 
 #endif
