@@ -20,6 +20,8 @@ typedef struct Number {
     Span span;
 } Number;
 
+typedef VEC(Number) Numbers;
+
 /* ---- axes, trees ----------------------------------------------------------------------- */
 
 /* axis vocab = 100278 in 100352;  axis heads = kv_heads 8 * group 4;
@@ -30,13 +32,15 @@ typedef struct AstFactor {
     bool has_size; /* a ragged axis's factors have none */
 } AstFactor;
 
+typedef VEC(AstFactor) AstFactors;
+
 typedef struct AstAxis {
     Name name;
     bool product;      /* made of factors; else of size */
     bool ragged;
     bool padded;       /* `size in stored` */
     Number size, stored;
-    VEC(AstFactor) factors;
+    AstFactors factors;
     Span span;
 } AstAxis;
 
@@ -44,7 +48,7 @@ typedef struct AstTree {
     TreeForm form;
     Name name;               /* TREE_NAME */
     Number count;            /* split, lanes: N; every: N */
-    VEC(Number) parts;       /* split [a, b, ...] */
+    Numbers parts;           /* split [a, b, ...] */
     Number run;              /* lanes N by W */
     JoinForm join;
     Name type;               /* the join's or round's element type */
@@ -58,6 +62,8 @@ typedef struct AstTreeDecl {
 } AstTreeDecl;
 
 /* ---- expressions ------------------------------------------------------------------------ */
+
+enum { EXPR_DEPTH_MAX = 200 };
 
 typedef enum ExprKind {
     EXPR_NAME,   /* name, or name[half 0, group 1] */
@@ -74,14 +80,19 @@ typedef struct AstIndex {
     Number at;
 } AstIndex;
 
+typedef VEC(AstIndex) AstIndices;
+
+typedef VEC(struct AstExpr *) AstExprs;
+
 typedef struct AstExpr {
     ExprKind kind;
+    int depth; /* of the tree below, at most EXPR_DEPTH_MAX: walks may recurse */
     Span span;
     Name name;             /* NAME, CALL's function, LEN's axis, REDUCE's monoid */
-    VEC(AstIndex) index;   /* NAME */
+    AstIndices index;      /* NAME */
     Number number;         /* NUMBER */
     char op;               /* BINARY: + - * / */
-    VEC(struct AstExpr *) args; /* NEG 1, BINARY 2, CALL n, REDUCE: the bodies */
+    AstExprs args;         /* NEG 1, BINARY 2, CALL n, REDUCE: the bodies */
     Names axes;            /* REDUCE */
     AstTree *tree;         /* REDUCE */
     /* Written by check, read by dag: */
@@ -99,17 +110,21 @@ typedef struct AstTensor { /* a parameter or a result */
     Span span;
 } AstTensor;
 
+typedef VEC(AstTensor) AstTensors;
+
 typedef struct AstStatement {
     Name target;
-    VEC(AstIndex) index;
+    AstIndices index;
     AstExpr *value;
     Span span;
 } AstStatement;
 
+typedef VEC(AstStatement) AstStatements;
+
 typedef struct AstOp {
     Name name;
-    VEC(AstTensor) params, results;
-    VEC(AstStatement) body;
+    AstTensors params, results;
+    AstStatements body;
     Span span;
 } AstOp;
 
@@ -121,35 +136,44 @@ typedef struct AstCut {
     bool replicating;
 } AstCut;
 
+typedef VEC(AstCut) AstCuts;
+
 typedef struct AstMesh {
     Name name;
     Number degree;  /* unless product */
+    bool has_degree;
     Names product;  /* names of the meshes that multiply */
-    VEC(AstCut) cuts;
+    AstCuts cuts;
     bool has_else;
     Name else_axis;
     Span span;
 } AstMesh;
 
+typedef VEC(AstMesh) AstMeshes;
+
 typedef struct AstOverride { /* op o_proj { tp cuts hidden; } */
     Name op;
-    VEC(AstMesh) meshes;     /* degree absent: the layout's */
+    AstMeshes meshes;     /* degree absent: the layout's */
 } AstOverride;
+
+typedef VEC(AstOverride) AstOverrides;
 
 typedef struct AstLayout {
     Name name;
-    VEC(AstMesh) meshes;
-    VEC(AstOverride) overrides;
+    AstMeshes meshes;
+    AstOverrides overrides;
     Span span;
 } AstLayout;
 
 /* schedule o_proj when tokens <= 64 { tile 16 x 64 x 128; leaves across ctas; stages 4; } */
 typedef struct AstSetting {
     Name key;
-    Names words;          /* `across`, `ctas` */
-    VEC(Number) numbers;
+    Names words;          /* `across`, `ctas`; not the x between numbers */
+    Numbers numbers;
     Span span;
 } AstSetting;
+
+typedef VEC(AstSetting) AstSettings;
 
 typedef struct AstSchedule {
     Name op;
@@ -157,7 +181,7 @@ typedef struct AstSchedule {
     Name when_axis;
     Str when_op; /* "<=", "<", ">=", ">" */
     Number when_bound;
-    VEC(AstSetting) settings;
+    AstSettings settings;
     Span span;
 } AstSchedule;
 

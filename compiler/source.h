@@ -20,7 +20,8 @@ typedef struct SourceFile {
  * source kept in a manifest. `from` is the name of the including file ("" for the first). False
  * when there is no such file; *reason then says why. The reader resolves relative names. */
 typedef struct SourceReader {
-    bool (*read)(void *self, Arena *arena, Str from, Str name, Str *resolved, Str *text, Str *reason);
+    bool (*read)(void *self, Arena *arena, Str from, Str name, Str *resolved, Str *text,
+                 Str *reason);
     void *self;
 } SourceReader;
 
