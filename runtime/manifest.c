@@ -232,6 +232,7 @@ static void read_binding(Reader *r, json_t *object, void *element)
     json_t *has = get_array(r, object, "has", MF_MAX_DIMS, &binding->n_dims);
     for (int i = 0; i < binding->n_dims; i++)
         binding->has[i] = json_is_true(json_array_get(has, (size_t)i));
+    binding->coordinate = get_bool(r, object, "coordinate");
 }
 
 static void read_groups(Reader *r, json_t *object, MfSpec *spec)
@@ -285,10 +286,12 @@ static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
 
 static void read_join(Reader *r, json_t *object, MfSpec *spec)
 {
-    json_t *roots = get_array(r, object, "roots_of_rank", 1024, &spec->n_ranks);
-    spec->roots_of_rank = take(r, (size_t)spec->n_ranks, sizeof(int));
-    for (int i = 0; spec->roots_of_rank && i < spec->n_ranks; i++)
-        spec->roots_of_rank[i] = (int)element_int(r, roots, i, "roots_of_rank", 0, MF_MAX_LEAVES);
+    json_t *roots = get_array(r, object, "roots_of_rank", 1024, &spec->n_sources);
+    spec->roots_of_source = take(r, (size_t)spec->n_sources, sizeof(int));
+    for (int i = 0; spec->roots_of_source && i < spec->n_sources; i++)
+        spec->roots_of_source[i] = (int)element_int(r, roots, i, "roots_of_rank", 0, MF_MAX_LEAVES);
+    spec->join_of_row = !strcmp(get_string(r, object, "of"), "row");
+    read_atom_list(r, json_object_get(object, "rows"), "rows", &spec->gemm.rows);
     spec->values = (int)get_int(r, object, "values", 1, 3);
     read_groups(r, object, spec);
 }
@@ -388,6 +391,23 @@ static void read_variant(Reader *r, json_t *object, MfVariant *variant, int rank
         variant->specs[i] = (int)element_int(r, specs, i, "specs", 0, r->out->n_specs - 1);
 }
 
+static void read_sources(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
+{
+    int n;
+    json_t *sources = get_array(r, object, "sources", 1 << 20, &n);
+    if (n != ranks)
+        bad(r, "sources", "has not one element a rank");
+    at->sources = take(r, (size_t)n, sizeof(MfRanks));
+    for (int i = 0; at->sources && i < n && !r->status; i++) {
+        json_t *ranks_heard = json_array_get(sources, (size_t)i);
+        MfRanks *heard = &at->sources[i];
+        heard->n = (int)json_array_size(ranks_heard);
+        heard->rank = take(r, (size_t)heard->n, sizeof(int));
+        for (int j = 0; heard->rank && j < heard->n; j++)
+            heard->rank[j] = (int)element_int(r, ranks_heard, j, "sources", 0, ranks - 1);
+    }
+}
+
 static void read_layout_op(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
 {
     at->op = (int)get_int(r, object, "op", 0, r->out->n_ops - 1);
@@ -397,8 +417,10 @@ static void read_layout_op(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
     for (int i = 0; at->variants && i < at->n_variants && !r->status; i++)
         read_variant(r, json_array_get(variants, (size_t)i), &at->variants[i], ranks);
     at->parts = get_parts(r, object, "parts", ranks);
-    if (at->join >= 0)
-        at->join_parts = get_parts(r, object, "join_parts", ranks);
+    if (at->join < 0)
+        return;
+    at->join_parts = get_parts(r, object, "join_parts", ranks);
+    read_sources(r, object, at, ranks);
 }
 
 static void read_layout(Reader *r, json_t *object, void *element)

@@ -51,6 +51,7 @@ typedef struct MfBinding {
     } *fixes;
     int n_dims;
     bool has[MF_MAX_DIMS];
+    bool coordinate; /* indexed by each token's position */
 } MfBinding;
 
 typedef struct MfGroup {
@@ -86,8 +87,9 @@ typedef struct MfSpec {
     MfGemm gemm;            /* GEMM; for JOIN its groups alone are used */
     bool row_roots_out;
     int row_roots, values;  /* values per root */
-    int n_ranks;            /* JOIN */
-    int *roots_of_rank;
+    bool join_of_row;       /* JOIN */
+    int n_sources;
+    int *roots_of_source;
 } MfSpec;
 
 typedef struct MfPart {
@@ -100,6 +102,11 @@ typedef struct MfVariant {
     int *specs; /* per rank */
 } MfVariant;
 
+typedef struct MfRanks {
+    int n;
+    int *rank;
+} MfRanks;
+
 typedef struct MfLayoutOp {
     int op;
     int join; /* spec, or -1 */
@@ -107,6 +114,7 @@ typedef struct MfLayoutOp {
     MfVariant *variants;
     MfPart *parts;      /* per rank */
     MfPart *join_parts; /* per rank, or NULL */
+    MfRanks *sources;   /* per rank, whose roots it joins, or NULL */
 } MfLayoutOp;
 
 typedef struct MfLayout {

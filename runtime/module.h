@@ -1,0 +1,78 @@
+/* What an opened module holds; shared by the files of libiso, not public.
+ * Ownership: iso_module owns everything here. */
+#ifndef ISO_MODULE_H
+#define ISO_MODULE_H
+
+#include "driver.h"
+#include "isoc.h"
+#include "manifest.h"
+
+struct iso_op {
+    const iso_module *module;
+    const MfLayout *layout;
+    const MfLayoutOp *at;
+    const MfOp *op;
+    int rank;
+};
+
+struct iso_module {
+    Manifest *manifest;
+    iso_device device;
+    int cpu_threads;
+    iso_op *ops; /* every (layout, op, rank), in that order */
+    int n_ops;
+    /* ISO_CUDA */
+    const Driver *driver;
+    CuModule cubin;
+    CuFunction *functions; /* per manifest kernel */
+    int multiprocessors;
+    /* ISO_CPU */
+    isoc_session *session;
+};
+
+/* ---- shapes (shape.c) -------------------------------------------------------------------------- */
+
+/* The rows [lo, hi) of the free atom that a part has. */
+void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi);
+/* Elements of an atom, or of a run of atoms, in a part. */
+int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows);
+int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows);
+const MfPart *op_part(const iso_op *op, iso_phase phase);
+/* The spec that a run with this many global rows binds. */
+const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows);
+/* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
+iso_status op_check_tensors(const iso_op *op, iso_phase phase, const iso_tensor *tensors, int n,
+                            int64_t rows);
+
+/* An operand as a kernel addresses it: first element, and one stride per dimension (0: absent). */
+typedef struct View {
+    void *data;
+    int64_t stride[MF_MAX_DIMS];
+} View;
+
+/* dims: the kernel's own, or (rows, cols) of a gemm group. ISO_BAD_TENSOR where a tensor's strides
+ * do not collapse to one per dimension. */
+iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding,
+                     const MfAtoms *const *dims, int n_dims, const iso_tensor *tensors,
+                     int64_t rows, View *view);
+
+/* ---- running (launch_*.c, cpu.c) ------------------------------------------------------------------ */
+
+/* Elements of one rank's roots buffer: see iso_op_roots. */
+size_t roots_bytes(const iso_op *op, int64_t rows);
+size_t workspace_bytes(const iso_op *op, int64_t rows);
+
+typedef struct Launch {
+    const iso_op *op;
+    iso_phase phase;
+    const MfSpec *spec;
+    const iso_tensor *tensors;
+    const iso_run *run;
+    void *roots;                /* PART */
+    const void *const *sources; /* JOIN: per rank of the layout */
+} Launch;
+
+iso_status launch_cuda(const Launch *launch);
+iso_status launch_cpu(const Launch *launch);
+
+#endif

@@ -1,0 +1,256 @@
+/* Ops: lookup, what they take, and running them on the module's device. */
+#include "module.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- lookup ------------------------------------------------------------------------------------ */
+
+static void degrees_text(const MfLayout *layout, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = 0;
+    for (int i = 0; i < layout->n_meshes && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s=%d", i ? " " : "", layout->meshes[i].name,
+                              layout->meshes[i].degree);
+}
+
+static bool layout_matches(const MfLayout *layout, const iso_layout *wanted)
+{
+    char text[512];
+    if (!wanted)
+        return layout->ranks == 1;
+    if (wanted->name)
+        return !strcmp(layout->name, wanted->name);
+    degrees_text(layout, text, sizeof text);
+    return wanted->degrees && !strcmp(text, wanted->degrees);
+}
+
+static iso_status find_layout(const Manifest *manifest, const iso_layout *wanted,
+                              const MfLayout **layout)
+{
+    for (int i = 0; i < manifest->n_layouts; i++)
+        if (layout_matches(&manifest->layouts[i], wanted)) {
+            *layout = &manifest->layouts[i];
+            return ISO_OK;
+        }
+    if (!wanted)
+        return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout of one rank",
+                        manifest->contract);
+    return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout %s", manifest->contract,
+                    wanted->name ? wanted->name : wanted->degrees ? wanted->degrees : "(null)");
+}
+
+/* The module's handles lie in the order layout, op, rank. */
+iso_status iso_op_get(const iso_module *module, const char *name, const iso_layout *layout,
+                      const iso_op **op)
+{
+    if (!module || !name || !op)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_get: module, name and op must not be NULL");
+    *op = NULL;
+    const MfLayout *at;
+    iso_status status = find_layout(module->manifest, layout, &at);
+    if (status)
+        return status;
+    int rank = layout ? layout->rank : 0;
+    if (rank < 0 || rank >= at->ranks)
+        return iso_fail(ISO_BAD_RANK, "rank %d, but layout %s has ranks 0 to %d", rank, at->name,
+                        at->ranks - 1);
+    for (int i = 0; i < module->n_ops; i++) {
+        const iso_op *candidate = &module->ops[i];
+        if (candidate->layout == at && candidate->rank == rank &&
+            !strcmp(candidate->op->name, name)) {
+            *op = candidate;
+            return ISO_OK;
+        }
+    }
+    return iso_fail(ISO_UNKNOWN_OP, "contract %s has no op %s", module->manifest->contract, name);
+}
+
+/* ---- what an op takes ----------------------------------------------------------------------------- */
+
+iso_status iso_op_tensors(const iso_op *op, int *params, int *results)
+{
+    if (!op || !params || !results)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_tensors: NULL argument");
+    *params = op->op->n_params;
+    *results = op->op->n_results;
+    return ISO_OK;
+}
+
+static iso_status check_rows(const iso_op *op, iso_phase phase, int64_t rows)
+{
+    if (!op)
+        return iso_fail(ISO_INVALID_ARGUMENT, "the op is NULL");
+    if (rows < 0 || rows > INT32_MAX)
+        return iso_fail(ISO_INVALID_ARGUMENT, "%" PRId64 " rows; need 0 to %d", rows, INT32_MAX);
+    if (phase == ISO_PHASE_JOIN && op->at->join < 0)
+        return iso_fail(ISO_NO_JOIN, "op %s in layout %s needs no join", op->op->name,
+                        op->layout->name);
+    return ISO_OK;
+}
+
+iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int index,
+                         iso_tensor *tensor, const char **name)
+{
+    iso_status status = check_rows(op, phase, rows);
+    if (status)
+        return status;
+    int n = op->op->n_params + op->op->n_results;
+    if (!tensor || index < 0 || index >= n)
+        return iso_fail(ISO_BAD_COUNT, "op %s has tensors 0 to %d, not %d", op->op->name, n - 1,
+                        index);
+    const MfTensor *declared = &op->op->tensors[index];
+    memset(tensor, 0, sizeof *tensor);
+    tensor->dtype = declared->dtype;
+    tensor->n_axes = declared->n_axes;
+    int64_t stride = 1;
+    for (int i = declared->n_axes - 1; i >= 0; i--) {
+        tensor->shape[i] = part_size(op->module->manifest, op_part(op, phase), &declared->axes[i],
+                                     rows);
+        tensor->stride[i] = stride;
+        stride *= tensor->shape[i] ? tensor->shape[i] : 1;
+    }
+    if (name)
+        *name = declared->name;
+    return ISO_OK;
+}
+
+iso_status iso_op_fingerprint(const iso_op *op, uint8_t digest[32])
+{
+    if (!op || !digest)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_fingerprint: NULL argument");
+    memcpy(digest, op->op->fingerprint, 32);
+    return ISO_OK;
+}
+
+iso_status iso_op_needs_join(const iso_op *op, int *needs)
+{
+    if (!op || !needs)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_needs_join: NULL argument");
+    *needs = op->at->join >= 0;
+    return ISO_OK;
+}
+
+iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes)
+{
+    iso_status status = check_rows(op, ISO_PHASE_JOIN, rows);
+    if (!status && !bytes)
+        status = iso_fail(ISO_INVALID_ARGUMENT, "iso_op_roots: bytes is NULL");
+    if (!status)
+        *bytes = roots_bytes(op, rows);
+    return status;
+}
+
+iso_status iso_op_workspace(const iso_op *op, int64_t rows, size_t *bytes)
+{
+    iso_status status = check_rows(op, ISO_PHASE_RUN, rows);
+    if (!status && !bytes)
+        status = iso_fail(ISO_INVALID_ARGUMENT, "iso_op_workspace: bytes is NULL");
+    if (!status)
+        *bytes = op->module->device == ISO_CUDA ? workspace_bytes(op, rows) : 0;
+    return status;
+}
+
+iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, const char **name)
+{
+    iso_status status = check_rows(op, phase, rows);
+    if (status)
+        return status;
+    const MfSpec *spec = op_spec(op, phase, rows);
+    if (!name || !spec)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_kernel: no kernel, or name is NULL");
+    *name = op->module->manifest->kernels[spec->kernel].name;
+    return ISO_OK;
+}
+
+/* ---- running ---------------------------------------------------------------------------------------- */
+
+static iso_status check_workspace(const iso_op *op, const iso_run *run)
+{
+    size_t need = op->module->device == ISO_CUDA ? workspace_bytes(op, run->rows) : 0;
+    if (need == 0 || (run->workspace && run->workspace_bytes >= need &&
+                      (uintptr_t)run->workspace % 256 == 0))
+        return ISO_OK;
+    return iso_fail(ISO_WORKSPACE, "op %s needs %zu bytes of workspace aligned to 256, got %zu at %p",
+                    op->op->name, need, run->workspace_bytes, run->workspace);
+}
+
+/* A rank whose part is empty has nothing to launch: that is no error. */
+static bool nothing_to_do(const iso_op *op, iso_phase phase, int64_t rows)
+{
+    const MfTensor *result = &op->op->tensors[op->op->n_params];
+    for (int i = 0; i < result->n_axes; i++)
+        if (part_size(op->module->manifest, op_part(op, phase), &result->axes[i], rows) == 0)
+            return true;
+    return false;
+}
+
+static iso_status run_phase(Launch *launch, int n)
+{
+    const iso_op *op = launch->op;
+    if (!launch->run || !launch->tensors)
+        return iso_fail(ISO_INVALID_ARGUMENT, "the run or the tensors are NULL");
+    iso_status status = check_rows(op, launch->phase, launch->run->rows);
+    if (!status)
+        status = op_check_tensors(op, launch->phase, launch->tensors, n, launch->run->rows);
+    if (!status && launch->phase != ISO_PHASE_JOIN)
+        status = check_workspace(op, launch->run);
+    if (status || nothing_to_do(op, launch->phase, launch->run->rows))
+        return status;
+    launch->spec = op_spec(op, launch->phase, launch->run->rows);
+    if (!launch->spec)
+        return iso_fail(ISO_INTERNAL, "op %s has no kernel for %" PRId64 " rows", op->op->name,
+                        launch->run->rows);
+    return op->module->device == ISO_CUDA ? launch_cuda(launch) : launch_cpu(launch);
+}
+
+iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const iso_run *run)
+{
+    if (op && op->at->join >= 0)
+        return iso_fail(ISO_NEEDS_JOIN, "op %s in layout %s ends in a join over ranks",
+                        op->op->name, op->layout->name);
+    Launch launch = {.op = op, .phase = ISO_PHASE_RUN, .tensors = tensors, .run = run};
+    return run_phase(&launch, n);
+}
+
+iso_status iso_op_part(const iso_op *op, const iso_tensor *tensors, int n, void *roots,
+                       const iso_run *run)
+{
+    if (op && op->at->join < 0)
+        return iso_fail(ISO_NO_JOIN, "op %s in layout %s needs no join", op->op->name,
+                        op->layout->name);
+    if (!roots || (uintptr_t)roots % 256)
+        return iso_fail(ISO_INVALID_ARGUMENT, "roots at %p; need a buffer aligned to 256 bytes",
+                        roots);
+    Launch launch = {
+        .op = op, .phase = ISO_PHASE_PART, .tensors = tensors, .run = run, .roots = roots};
+    return run_phase(&launch, n);
+}
+
+/* Only the ranks that this one hears need a buffer. */
+static iso_status check_sources(const iso_op *op, const void *const *roots, int ranks)
+{
+    if (!roots || ranks != op->layout->ranks)
+        return iso_fail(ISO_INVALID_ARGUMENT, "layout %s has %d ranks, got roots of %d",
+                        op->layout->name, op->layout->ranks, roots ? ranks : 0);
+    const MfRanks *heard = &op->at->sources[op->rank];
+    for (int i = 0; i < heard->n; i++)
+        if (!roots[heard->rank[i]])
+            return iso_fail(ISO_INVALID_ARGUMENT, "the roots of rank %d are NULL", heard->rank[i]);
+    return ISO_OK;
+}
+
+iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
+                       const iso_tensor *tensors, int n, const iso_run *run)
+{
+    iso_status status = check_rows(op, ISO_PHASE_JOIN, 0);
+    if (!status)
+        status = check_sources(op, roots, ranks);
+    if (status)
+        return status;
+    Launch launch = {
+        .op = op, .phase = ISO_PHASE_JOIN, .tensors = tensors, .run = run, .sources = roots};
+    return run_phase(&launch, n);
+}

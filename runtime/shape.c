@@ -1,0 +1,181 @@
+/* Shapes and strides: what a rank's tensors must look like, and how a kernel addresses them. */
+#include "module.h"
+
+#include <inttypes.h>
+
+void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi)
+{
+    *lo = rows * part->rows_index / part->rows_count;
+    *hi = rows * (part->rows_index + 1) / part->rows_count;
+}
+
+int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows)
+{
+    if (manifest->atoms[atom].size)
+        return part->hi[atom] - part->lo[atom];
+    int64_t lo, hi;
+    part_rows_of(part, rows, &lo, &hi);
+    return hi - lo;
+}
+
+int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows)
+{
+    int64_t size = 1;
+    for (int i = 0; i < atoms->n; i++)
+        size *= part_atom_size(manifest, part, atoms->atom[i], rows);
+    return size;
+}
+
+const MfPart *op_part(const iso_op *op, iso_phase phase)
+{
+    return phase == ISO_PHASE_JOIN ? &op->at->join_parts[op->rank] : &op->at->parts[op->rank];
+}
+
+const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows)
+{
+    const Manifest *manifest = op->module->manifest;
+    if (phase == ISO_PHASE_JOIN)
+        return &manifest->specs[op->at->join];
+    for (int i = 0; i < op->at->n_variants; i++) {
+        const MfVariant *variant = &op->at->variants[i];
+        if (rows >= variant->rows_min && rows <= variant->rows_max)
+            return &manifest->specs[variant->specs[op->rank]];
+    }
+    return NULL;
+}
+
+/* Whether a call of this phase reads or writes the tensor: others may have data NULL. */
+static bool used(const iso_op *op, iso_phase phase, int64_t rows, int tensor)
+{
+    const MfSpec *spec = op_spec(op, phase, rows);
+    for (int i = 0; spec && i < spec->n_bindings; i++)
+        if (spec->bindings[i].tensor == tensor)
+            return true;
+    return false;
+}
+
+static iso_status check_tensor(const iso_op *op, iso_phase phase, const iso_tensor *tensor,
+                               const MfTensor *declared, int64_t rows)
+{
+    static const char *const dtypes[] = {"bf16", "f16", "f32"};
+    static const int bytes[] = {2, 2, 4};
+    const Manifest *manifest = op->module->manifest;
+    if (tensor->dtype != declared->dtype)
+        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has dtype %s, the contract says %s",
+                        op->op->name, declared->name,
+                        (unsigned)tensor->dtype < 3 ? dtypes[tensor->dtype] : "?",
+                        dtypes[declared->dtype]);
+    if (tensor->n_axes != declared->n_axes)
+        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has %d axes, the contract says %d",
+                        op->op->name, declared->name, tensor->n_axes, declared->n_axes);
+    for (int i = 0; i < declared->n_axes; i++) {
+        int64_t want = part_size(manifest, op_part(op, phase), &declared->axes[i], rows);
+        if (tensor->shape[i] != want)
+            return iso_fail(ISO_BAD_TENSOR,
+                            "op %s, layout %s, rank %d: axis %d of tensor %s has %" PRId64
+                            " elements, this rank takes %" PRId64 " of it for %" PRId64 " rows",
+                            op->op->name, op->layout->name, op->rank, i, declared->name,
+                            tensor->shape[i], want, rows);
+        if (tensor->stride[i] < 0)
+            return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has a negative stride on axis %d",
+                            op->op->name, declared->name, i);
+    }
+    if (!tensor->data || (uintptr_t)tensor->data % (uintptr_t)bytes[declared->dtype])
+        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has data %p, need a non-null pointer "
+                        "aligned to %d bytes", op->op->name, declared->name, tensor->data,
+                        bytes[declared->dtype]);
+    return ISO_OK;
+}
+
+iso_status op_check_tensors(const iso_op *op, iso_phase phase, const iso_tensor *tensors, int n,
+                            int64_t rows)
+{
+    int want = op->op->n_params + op->op->n_results;
+    if (n != want)
+        return iso_fail(ISO_BAD_COUNT, "op %s takes %d tensors (%d parameters, %d results), not %d",
+                        op->op->name, want, op->op->n_params, op->op->n_results, n);
+    bool empty = part_size(op->module->manifest, op_part(op, phase),
+                           &op->op->tensors[op->op->n_params].axes[0], rows) == 0;
+    for (int i = 0; i < n && !empty; i++) {
+        if (!used(op, phase, rows, i))
+            continue;
+        iso_status status = check_tensor(op, phase, &tensors[i], &op->op->tensors[i], rows);
+        if (status)
+            return status;
+    }
+    return ISO_OK;
+}
+
+/* ---- views ----------------------------------------------------------------------------------------- */
+
+/* Where an atom lies in a tensor: its stride in elements, from the declared axis's own stride. */
+static bool atom_stride(const iso_op *op, const MfPart *part, const MfTensor *declared,
+                        const iso_tensor *tensor, int atom, int64_t rows, int64_t *stride)
+{
+    for (int i = 0; i < declared->n_axes; i++) {
+        const MfAtoms *axis = &declared->axes[i];
+        int64_t inner = 1;
+        for (int j = axis->n - 1; j >= 0; j--) {
+            if (axis->atom[j] == atom) {
+                *stride = tensor->stride[i] * inner;
+                return true;
+            }
+            inner *= part_atom_size(op->module->manifest, part, axis->atom[j], rows);
+        }
+    }
+    return false;
+}
+
+/* One stride for a run of atoms: the innermost's, if the others follow from it. Atoms of size 1
+ * may have any stride. */
+static iso_status collapse(const iso_op *op, const MfPart *part, const MfTensor *declared,
+                           const iso_tensor *tensor, const MfAtoms *dim, int64_t rows,
+                           int64_t *stride)
+{
+    int64_t expected = 0;
+    *stride = 0;
+    for (int i = dim->n - 1; i >= 0; i--) {
+        int64_t size = part_atom_size(op->module->manifest, part, dim->atom[i], rows), own;
+        if (!atom_stride(op, part, declared, tensor, dim->atom[i], rows, &own))
+            return iso_fail(ISO_INTERNAL, "op %s: tensor %s lacks an atom of its own dimension",
+                            op->op->name, declared->name);
+        if (size == 1 && dim->n > 1)
+            continue;
+        if (!expected)
+            *stride = own;
+        else if (own != expected)
+            return iso_fail(ISO_BAD_TENSOR,
+                            "op %s: axes of tensor %s that the kernel walks as one have strides "
+                            "that do not follow from each other (%" PRId64 " where %" PRId64
+                            " is needed); pass a contiguous copy of those axes",
+                            op->op->name, declared->name, own, expected);
+        expected = own * size;
+    }
+    return ISO_OK;
+}
+
+iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding,
+                     const MfAtoms *const *dims, int n_dims, const iso_tensor *tensors,
+                     int64_t rows, View *view)
+{
+    static const int bytes[] = {2, 2, 4};
+    const MfPart *part = op_part(op, phase);
+    const MfTensor *declared = &op->op->tensors[binding->tensor];
+    const iso_tensor *tensor = &tensors[binding->tensor];
+    int64_t offset = 0, stride;
+    for (int i = 0; i < binding->n_fixes; i++) {
+        int atom = binding->fixes[i].atom;
+        if (atom_stride(op, part, declared, tensor, atom, rows, &stride))
+            offset += (binding->fixes[i].at - part->lo[atom]) * stride;
+    }
+    view->data = (char *)tensor->data + offset * bytes[declared->dtype];
+    for (int d = 0; d < MF_MAX_DIMS; d++) {
+        view->stride[d] = 0;
+        if (d >= n_dims || d >= binding->n_dims || !binding->has[d])
+            continue;
+        iso_status status = collapse(op, part, declared, tensor, dims[d], rows, &view->stride[d]);
+        if (status)
+            return status;
+    }
+    return ISO_OK;
+}
