@@ -31,7 +31,8 @@
  *                       "leaves": [[lo, hi]],          elements of k, relative to the rank's part
  *                       "depth": stack height,
  *                       "groups": [ { "cols": [atom],
- *                                     "products": [ { "b": binding, "b_k_inner": bool } ] } ] },
+ *                                     "products": [ { "b": binding, "b_k_inner": bool } ],
+ *                                     "operands": [binding], "results": [binding] } ] },
  *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root },
  *             "join": { "of": "gemm|row", "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm] } }
@@ -48,7 +49,8 @@
  *             "atoms": { "<atom>": [lo, hi] } }        only where not the whole atom
  *   "certificate": the object of proof_json }
  *
- * In a gemm, a binding's "has" counts (rows, cols) of its group, and for operands a and b
+ * "operands" and "results" are what the group's epilogue reads and writes, in the order of the
+ * views in IsoGemmGroup. In a gemm, a binding's "has" counts (rows, cols) of its group, and for operands a and b
  * (rows, k) and (cols, k). A contract without layouts has one, named "", of one rank. */
 #ifndef ISOC_MANIFEST_WRITE_H
 #define ISOC_MANIFEST_WRITE_H

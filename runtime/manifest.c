@@ -235,6 +235,14 @@ static void read_binding(Reader *r, json_t *object, void *element)
     binding->coordinate = get_bool(r, object, "coordinate");
 }
 
+static void read_views(Reader *r, json_t *object, const char *member, size_t most, MfSpec *spec,
+                       int *n, int *views)
+{
+    json_t *array = get_array(r, object, member, most, n);
+    for (int i = 0; i < *n; i++)
+        views[i] = (int)element_int(r, array, i, member, 0, spec->n_bindings - 1);
+}
+
 static void read_groups(Reader *r, json_t *object, MfSpec *spec)
 {
     MfGemm *gemm = &spec->gemm;
@@ -249,6 +257,8 @@ static void read_groups(Reader *r, json_t *object, MfSpec *spec)
             group->b[p] = (int)get_int(r, product, "b", 0, spec->n_bindings - 1);
             group->b_k_inner[p] = get_bool(r, product, "b_k_inner");
         }
+        read_views(r, from, "operands", MF_MAX_OPERANDS, spec, &group->n_operands, group->operand);
+        read_views(r, from, "results", MF_MAX_RESULTS, spec, &group->n_results, group->result);
     }
 }
 

@@ -5,7 +5,8 @@
 
 #include "error.h"
 
-enum { MF_MAX_DIMS = 6, MF_MAX_ATOMS = 64, MF_MAX_LEAVES = 64, MF_MAX_GROUPS = 4, MF_MAX_PARTS = 4 };
+enum { MF_MAX_DIMS = 6, MF_MAX_ATOMS = 64, MF_MAX_LEAVES = 64, MF_MAX_GROUPS = 4, MF_MAX_PARTS = 4,
+       MF_MAX_OPERANDS = 6, MF_MAX_RESULTS = 3 };
 
 typedef struct MfAtom {
     const char *name;
@@ -59,6 +60,8 @@ typedef struct MfGroup {
     int n_products;
     int b[MF_MAX_PARTS]; /* bindings */
     bool b_k_inner[MF_MAX_PARTS];
+    int n_operands, n_results;
+    int operand[MF_MAX_OPERANDS], result[MF_MAX_RESULTS]; /* bindings, as the epilogue's views */
 } MfGroup;
 
 typedef struct MfGemm {
