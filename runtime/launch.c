@@ -1,0 +1,106 @@
+/* Launching: from checked tensors to one kernel on a stream. */
+#include "launch.h"
+
+iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
+{
+    const iso_module *module = launch->op->module;
+    const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
+    CuResult result = module->driver->launch(
+        module->functions[launch->spec->kernel], grid->x, grid->y, grid->z, grid->threads, 1, 1,
+        (unsigned)grid->shared_bytes, launch->run->stream, args, NULL);
+    return driver_check(module->driver, result, kernel->name);
+}
+
+iso_status launch_cuda(const Launch *launch)
+{
+    switch (launch->spec->family) {
+    case MF_GEMM:
+        return launch_gemm(launch);
+    case MF_JOIN:
+        return launch_join(launch);
+    case MF_ROW:
+        return launch_row(launch);
+    case MF_MAP:
+        return launch_map(launch);
+    }
+    return iso_fail(ISO_INTERNAL, "a kernel of no family");
+}
+
+/* ---- column groups --------------------------------------------------------------------------------- */
+
+int64_t groups_columns(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
+{
+    int64_t columns = 0;
+    for (int g = 0; g < gemm->n_groups; g++)
+        columns += part_size(op->module->manifest, op_part(op, phase), &gemm->group[g].cols, rows);
+    return columns;
+}
+
+int groups_parts(const MfGemm *gemm)
+{
+    int parts = 1;
+    for (int g = 0; g < gemm->n_groups; g++)
+        if (gemm->group[g].n_products > parts)
+            parts = gemm->group[g].n_products;
+    return parts;
+}
+
+static iso_status bind_view(const Launch *launch, const MfGroup *group, int binding, IsoView *out)
+{
+    const MfAtoms *dims[] = {&launch->spec->gemm.rows, &group->cols};
+    View view;
+    iso_status status = view_bind(launch->op, launch->phase, &launch->spec->bindings[binding], dims,
+                                  2, launch->tensors, launch->run->rows, &view);
+    if (status)
+        return status;
+    out->ptr = view.data;
+    for (int d = 0; d < ISO_DIMS; d++)
+        out->stride[d] = view.stride[d];
+    return ISO_OK;
+}
+
+iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    iso_status status = ISO_OK;
+    for (int g = 0; g < gemm->n_groups && !status; g++) {
+        const MfGroup *group = &gemm->group[g];
+        groups[g].columns = (int)part_size(launch->op->module->manifest,
+                                           op_part(launch->op, launch->phase), &group->cols,
+                                           launch->run->rows);
+        for (int i = 0; views && !status && i < group->n_operands; i++)
+            status = bind_view(launch, group, group->operand[i], &groups[g].operand[i]);
+        for (int i = 0; views && !status && i < group->n_results; i++)
+            status = bind_view(launch, group, group->result[i], &groups[g].result[i]);
+    }
+    return status;
+}
+
+/* ---- sizes -------------------------------------------------------------------------------------------- */
+
+/* One rank's roots: ((root * parts + part) * rows + row) * columns + column for products,
+ * (root * values + value) * rows + row for rows. Roots are those of the first variant: every
+ * variant of an op leaves the same. */
+size_t roots_bytes(const iso_op *op, int64_t rows)
+{
+    const Manifest *manifest = op->module->manifest;
+    const MfSpec *spec = op_spec(op, ISO_PHASE_PART, rows);
+    const MfPart *part = op_part(op, ISO_PHASE_PART);
+    int64_t elements = 0;
+    if (spec && spec->family == MF_GEMM) {
+        elements = part_size(manifest, part, &spec->gemm.rows, rows) *
+                   groups_columns(op, ISO_PHASE_PART, &spec->gemm, rows) *
+                   groups_parts(&spec->gemm) * spec->gemm.n_roots;
+    } else if (spec && spec->family == MF_ROW) {
+        elements = (int64_t)spec->row_roots * spec->values;
+        for (int d = 0; d < spec->n_dims - 1; d++)
+            elements *= part_size(manifest, part, &spec->dims[d], rows);
+    }
+    return (size_t)elements * sizeof(float);
+}
+
+size_t workspace_bytes(const iso_op *op, int64_t rows)
+{
+    const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows);
+    return spec && spec->family == MF_GEMM ? gemm_workspace(op, spec, rows) : 0;
+}

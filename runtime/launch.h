@@ -1,0 +1,36 @@
+/* What the families' launchers share. Nothing here is owned. */
+#ifndef ISO_LAUNCH_H
+#define ISO_LAUNCH_H
+
+#include "module.h"
+
+#include "device/iso_abi.cuh"
+
+typedef struct Grid {
+    unsigned x, y, z, threads;
+    size_t shared_bytes;
+} Grid;
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Launches the spec's kernel with `args` (pointers to its parameters). */
+iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args);
+
+iso_status launch_gemm(const Launch *launch);
+iso_status launch_join(const Launch *launch);
+iso_status launch_row(const Launch *launch);
+iso_status launch_map(const Launch *launch);
+
+/* Bytes of scratch of one spec at a global row count. */
+size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
+
+/* The groups' sizes and epilogue views, the same for a product and for the join of its roots. */
+iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups);
+/* Columns of all groups, and products of the widest. */
+int64_t groups_columns(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows);
+int groups_parts(const MfGemm *gemm);
+
+#endif

@@ -1,0 +1,258 @@
+/* Launches products and the joins of their roots. Grids, shared memory, workspace and tensor maps
+ * follow the rules at the head of device/iso_abi.cuh. */
+#include "launch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int64_t gemm_rows(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
+{
+    return part_size(op->module->manifest, op_part(op, phase), &gemm->rows, rows);
+}
+
+/* Column tiles of all groups. */
+static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
+{
+    int64_t tiles = 0;
+    for (int g = 0; g < gemm->n_groups; g++)
+        tiles += ceil_div(part_size(op->module->manifest, op_part(op, phase), &gemm->group[g].cols,
+                                    rows),
+                          gemm->tile_n);
+    return tiles;
+}
+
+
+static void wgmma_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
+{
+    int64_t tiles = ceil_div(m, gemm->tile_m) * column_tiles(op, ISO_PHASE_RUN, gemm, rows);
+    int64_t most = op->module->multiprocessors;
+    grid->x = (unsigned)(tiles < most ? tiles : most);
+    grid->y = grid->z = 1;
+}
+
+static void stream_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
+{
+    grid->x = (unsigned)column_tiles(op, ISO_PHASE_RUN, gemm, rows);
+    grid->y = gemm->across_ctas ? (unsigned)gemm->n_leaves : 1;
+    grid->z = (unsigned)ceil_div(m, gemm->tile_m);
+}
+
+static void gemm_grid(const iso_op *op, const MfSpec *spec, int64_t rows, Grid *grid)
+{
+    const MfKernel *kernel = &op->module->manifest->kernels[spec->kernel];
+    const MfGemm *gemm = &spec->gemm;
+    int64_t m = gemm_rows(op, ISO_PHASE_RUN, gemm, rows);
+    grid->threads = (unsigned)kernel->threads;
+    grid->shared_bytes = (size_t)kernel->shared_bytes;
+    if (gemm->wgmma)
+        wgmma_grid(op, gemm, rows, m, grid);
+    else
+        stream_grid(op, gemm, rows, m, grid);
+}
+
+/* Counters come first, rounded up to 256 bytes, then the partial values. */
+static size_t counter_bytes(const MfGemm *gemm, const Grid *grid)
+{
+    if (gemm->wgmma || !gemm->across_ctas || gemm->n_leaves < 2)
+        return 0;
+    return (size_t)ceil_div((int64_t)grid->z * grid->x * 4, 256) * 256;
+}
+
+static size_t partial_bytes(const MfGemm *gemm, const Grid *grid)
+{
+    size_t tile = (size_t)gemm->tile_m * (size_t)gemm->tile_n * (size_t)groups_parts(gemm) * 4;
+    if (gemm->wgmma)
+        return (size_t)grid->x * (size_t)(gemm->depth - 1) * tile;
+    if (!gemm->across_ctas || gemm->n_leaves < 2)
+        return 0;
+    return (size_t)grid->z * grid->x * (size_t)gemm->n_leaves * tile;
+}
+
+size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
+{
+    Grid grid;
+    gemm_grid(op, spec, rows, &grid);
+    return counter_bytes(&spec->gemm, &grid) + partial_bytes(&spec->gemm, &grid);
+}
+
+/* ---- operands --------------------------------------------------------------------------------------- */
+
+/* An operand of a product: its address and the stride between its rows, or between its k. */
+typedef struct Operand {
+    void *data;
+    int64_t stride;
+    int64_t rows;
+    bool k_inner;
+    bool f16;
+} Operand;
+
+static iso_status bind_operand(const Launch *launch, int binding, bool k_inner,
+                               const MfAtoms *rows, Operand *operand)
+{
+    const iso_op *op = launch->op;
+    const MfBinding *bound = &launch->spec->bindings[binding];
+    const MfAtoms *dims[] = {rows, &launch->spec->gemm.k};
+    View view;
+    iso_status status = view_bind(op, launch->phase, bound, dims, 2, launch->tensors,
+                                  launch->run->rows, &view);
+    if (status)
+        return status;
+    const MfTensor *tensor = &op->op->tensors[bound->tensor];
+    if (view.stride[k_inner ? 1 : 0] != 1)
+        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s must be contiguous (stride 1) along its "
+                        "innermost axis, it has stride %" PRId64,
+                        op->op->name, tensor->name, view.stride[k_inner ? 1 : 0]);
+    *operand = (Operand){
+        .data = view.data,
+        .stride = view.stride[k_inner ? 0 : 1],
+        .rows = part_size(op->module->manifest, op_part(op, launch->phase), rows,
+                          launch->run->rows),
+        .k_inner = k_inner,
+        .f16 = tensor->dtype == ISO_F16,
+    };
+    return ISO_OK;
+}
+
+static iso_status encode_map(const Launch *launch, const Operand *operand, int box_rows,
+                             IsoTensorMap *out)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    const Driver *driver = launch->op->module->driver;
+    unsigned long long length = (unsigned long long)(gemm->leaf_hi[0] - gemm->leaf_lo[0]);
+    unsigned long long leaves = (unsigned long long)gemm->n_leaves;
+    unsigned long long rows = (unsigned long long)operand->rows;
+    unsigned long long step = (unsigned long long)operand->stride * 2;
+    unsigned long long k_dims[] = {length, leaves, rows}, k_strides[] = {length * 2, step};
+    unsigned long long r_dims[] = {rows, length, leaves}, r_strides[] = {step, length * step};
+    unsigned k_box[] = {64, 1, (unsigned)box_rows}, r_box[] = {64, 64, 1}, ones[] = {1, 1, 1};
+    /* One leaf never steps, but its stride must still be a multiple of 16. */
+    if (leaves == 1)
+        k_strides[0] = 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
+    if ((uintptr_t)operand->data % 16 || step % 16 || k_strides[0] % 16)
+        return iso_fail(ISO_BAD_TENSOR, "op %s: the tensor-copy kernel needs 16-byte aligned rows; "
+                        "got data %p with a row stride of %" PRId64 " elements",
+                        launch->op->op->name, operand->data, operand->stride);
+    CuTensorMap map;
+    CuResult result = driver->tensor_map(
+        &map, operand->f16 ? CU_TENSOR_MAP_F16 : CU_TENSOR_MAP_BF16, 3, operand->data,
+        operand->k_inner ? k_dims : r_dims, operand->k_inner ? k_strides : r_strides,
+        operand->k_inner ? k_box : r_box, ones, 0, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_256B, 0);
+    memcpy(out, &map, sizeof map);
+    return driver_check(driver, result, "cuTensorMapEncodeTiled");
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
+
+static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemmMaps *maps)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    int parts = groups_parts(gemm);
+    Operand operand;
+    iso_status status = bind_operand(launch, gemm->a, gemm->a_k_inner, &gemm->rows, &operand);
+    if (!status && gemm->wgmma)
+        status = encode_map(launch, &operand, gemm->tile_m, &maps->a);
+    args->a = operand.data;
+    args->a_stride = operand.stride;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        const MfGroup *group = &gemm->group[g];
+        for (int p = 0; p < group->n_products && !status; p++) {
+            status = bind_operand(launch, group->b[p], group->b_k_inner[p], &group->cols, &operand);
+            args->group[g].b[p] = operand.data;
+            args->group[g].b_stride[p] = operand.stride;
+            if (!status && gemm->wgmma)
+                status = encode_map(launch, &operand, gemm->tile_n, &maps->b[g * parts + p]);
+        }
+    }
+    return status;
+}
+
+static void bind_roots(const Launch *launch, IsoGemmArgs *args)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    int64_t columns = groups_columns(launch->op, launch->phase, gemm, launch->run->rows);
+    float *roots = launch->roots;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        args->group[g].roots = roots;
+        args->group[g].root_stride = args->rows * columns;
+        args->group[g].root_row_stride = columns;
+        roots += args->group[g].columns;
+    }
+}
+
+static void bind_leaves(const MfGemm *gemm, IsoGemmArgs *args)
+{
+    args->leaves = gemm->n_leaves;
+    for (int i = 0; i < gemm->n_leaves; i++)
+        args->leaf_begin[i] = (int)gemm->leaf_lo[i];
+    args->leaf_begin[gemm->n_leaves] = (int)gemm->leaf_hi[gemm->n_leaves - 1];
+}
+
+iso_status launch_gemm(const Launch *launch)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    IsoGemmArgs args;
+    IsoGemmMaps maps;
+    Grid grid;
+    memset(&args, 0, sizeof args);
+    memset(&maps, 0, sizeof maps);
+    gemm_grid(launch->op, launch->spec, launch->run->rows, &grid);
+    args.rows = (int)gemm_rows(launch->op, launch->phase, gemm, launch->run->rows);
+    args.rows_dev = launch->run->rows_device;
+    args.counters = launch->run->workspace;
+    args.workspace = (float *)((char *)launch->run->workspace + counter_bytes(gemm, &grid));
+    bind_leaves(gemm, &args);
+    iso_status status = groups_bind(launch, !gemm->roots_out, args.group);
+    if (!status)
+        status = bind_products(launch, &args, &maps);
+    if (status)
+        return status;
+    if (gemm->roots_out)
+        bind_roots(launch, &args);
+    void *parameters[] = {&args, &maps};
+    return launch_kernel(launch, &grid, parameters);
+}
+
+/* ---- joins ---------------------------------------------------------------------------------------------- */
+
+/* Where the rows that a rank finishes lie among the rows of the roots. */
+static void join_rows(const Launch *launch, IsoJoinArgs *args)
+{
+    const iso_op *op = launch->op;
+    int64_t mine_lo, mine_hi, all_lo, all_hi;
+    part_rows_of(op_part(op, ISO_PHASE_JOIN), launch->run->rows, &mine_lo, &mine_hi);
+    part_rows_of(op_part(op, ISO_PHASE_PART), launch->run->rows, &all_lo, &all_hi);
+    args->row_begin = (int)(mine_lo - all_lo);
+    args->rows = (int)(mine_hi - mine_lo);
+}
+
+iso_status launch_join(const Launch *launch)
+{
+    const iso_op *op = launch->op;
+    const MfSpec *spec = launch->spec;
+    const MfRanks *heard = &op->at->sources[op->rank];
+    int64_t rows = launch->run->rows;
+    int64_t columns = groups_columns(op, ISO_PHASE_PART, &spec->gemm, rows);
+    int64_t source_rows = gemm_rows(op, ISO_PHASE_PART, &spec->gemm, rows);
+    IsoJoinArgs args;
+    memset(&args, 0, sizeof args);
+    if (heard->n > ISO_JOIN_SOURCES || heard->n != spec->n_sources)
+        return iso_fail(ISO_UNSUPPORTED, "op %s joins %d ranks, the kernel takes %d", op->op->name,
+                        heard->n, spec->n_sources);
+    join_rows(launch, &args);
+    args.rows_dev = launch->run->rows_device;
+    args.sources = heard->n;
+    for (int i = 0; i < heard->n; i++)
+        args.source[i] = (IsoJoinSource){launch->sources[heard->rank[i]], source_rows * columns,
+                                         columns, spec->roots_of_source[i]};
+    iso_status status = groups_bind(launch, true, args.group);
+    if (status)
+        return status;
+    int64_t pairs = 0;
+    for (int g = 0; g < spec->gemm.n_groups; g++)
+        pairs += ceil_div(args.group[g].columns, 2);
+    Grid grid = {(unsigned)ceil_div(pairs, 256), (unsigned)(args.rows < 1024 ? args.rows : 1024), 1,
+                 256, 0};
+    void *parameters[] = {&args};
+    return launch_kernel(launch, &grid, parameters);
+}
