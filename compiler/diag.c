@@ -155,10 +155,12 @@ bool diag_enable(Diags *diags, Str option, bool on)
 
 Str diag_explanation(Arena *arena, DiagId id)
 {
-    return str_format(arena, "ISO%04d: %s (%s, clause %s of the language)\n\n%s",
-                      registry[id].number, registry[id].title,
+    bool language = registry[id].clause[0] != 0;
+    return str_format(arena, "ISO%04d: %s (%s%s%s%s)\n\n%s", registry[id].number,
+                      registry[id].title,
                       registry[id].severity == SEV_ERROR ? "error" : "warning",
-                      registry[id].clause, registry[id].explanation);
+                      language ? ", clause " : "", registry[id].clause,
+                      language ? " of the language" : "", registry[id].explanation);
 }
 
 /* ---- text: one source line and what stands under it --------------------------------------- */
