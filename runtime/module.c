@@ -225,8 +225,8 @@ iso_status iso_module_load(iso_module **module, const char *path, const iso_conf
     *module = NULL;
     if (is_contract(path))
         return compile_and_load(module, path, config);
-    unsigned char *data;
-    size_t size;
+    unsigned char *data = NULL;
+    size_t size = 0;
     iso_status status = read_file(path, &data, &size);
     if (!status)
         status = iso_module_load_data(module, data, size, config);

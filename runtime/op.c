@@ -49,7 +49,7 @@ iso_status iso_op_get(const iso_module *module, const char *name, const iso_layo
     if (!module || !name || !op)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_get: module, name and op must not be NULL");
     *op = NULL;
-    const MfLayout *at;
+    const MfLayout *at = NULL;
     iso_status status = find_layout(module->manifest, layout, &at);
     if (status)
         return status;
