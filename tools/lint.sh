@@ -7,7 +7,7 @@ say() { echo "lint: $*"; bad=1; }
 # Lowest first. A file may include its own layer and those before it.
 layers="
 base scalar literal device_text
-source
+source file cubin reader
 tree fdpa
 diag
 ast
@@ -18,10 +18,10 @@ exec
 layout
 plan
 proof
-cubin
 emit
 nvrtc
-artifact file
+cache
+artifact
 manifest_write
 pipeline isoc
 options main
