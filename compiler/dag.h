@@ -1,5 +1,5 @@
 /* The meaning of an op: a hash-consed graph of tensor-valued expressions, and its fingerprint.
- * Ownership: nodes live in the middle arena; equal meaning = equal pointer within one Dag. */
+ * Ownership: nodes live in the middle arena; equal meaning = equal pointer within one OpDag. */
 #ifndef ISOC_DAG_H
 #define ISOC_DAG_H
 
@@ -34,7 +34,7 @@ typedef struct DagNode {
     int n_atoms;
     const int *atoms;
     Digest id;       /* of the canonical text below this node; names of locals are not in it */
-    int number;      /* order of creation, a topological order */
+    int number;      /* index in OpDag.nodes, a topological order */
 } DagNode;
 
 typedef struct DagPiece {
@@ -67,6 +67,11 @@ bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags);
 void dag_canonical(const Dag *dag, const OpDag *op, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
+const char *dag_kind_name(DagKind kind);
+const char *dag_fn_name(FnId fn);
+float dag_constant_value(DType type, u32 bits);
+/* "1e-06 (0x358637bd)" */
+void dag_print_constant(DType type, u32 bits, Text *out);
 
 /* ---- terms: the value of one tree node, for proofs -------------------------------------------
  * Two nodes with equal digests compute the same value of the same inputs. A leaf is (monoid, form,

@@ -46,7 +46,7 @@ static bool big_is_zero(const Big *a)
     return true;
 }
 
-/* ---- the text as num / den x 2^shift ----------------------------------------------------------- */
+/* ---- the text as num / den x 2^shift --------------------------------------------------------- */
 
 typedef struct Quotient {
     Big num, den;
@@ -150,7 +150,7 @@ static bool scan_literal(Str text, Quotient *q)
     return true;
 }
 
-/* ---- rounding ----------------------------------------------------------------------------------- */
+/* ---- rounding --------------------------------------------------------------------------------- */
 
 typedef struct Format {
     int precision, least; /* significant bits; exponent of the least normal value */

@@ -33,7 +33,10 @@
  *                       "groups": [ { "cols": [atom],
  *                                     "products": [ { "b": binding, "b_k_inner": bool } ],
  *                                     "operands": [binding], "results": [binding] } ] },
- *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root },
+ *                                                      what its epilogue touches, in the order of
+ *                                                      IsoGemmGroup (emit_group_bindings)
+ *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root,
+ *                       "row_threads": of one row },
  *             "join": { "of": "gemm|row", "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm] } }
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],

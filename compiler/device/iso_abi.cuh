@@ -59,7 +59,8 @@
 #define ISO_ABI_CUH
 
 enum {
-    ISO_DIMS = 6,           // strides of a view
+    ISO_DIMS = 6,           // dimensions of a kernel, strides of a view
+    ISO_VIEWS = 24,         // operands and results of one map or row kernel
     ISO_GEMM_GROUPS = 4,    // column groups of one launch
     ISO_GEMM_PARTS = 4,     // accumulators held together
     ISO_GEMM_MAPS = 8,      // groups * parts of one wgmma kernel
@@ -69,8 +70,10 @@ enum {
     ISO_JOIN_SOURCES = 16   // ranks whose roots one join takes
 };
 
-// A tensor in place: the address of its first element, and the stride of each of its axes in the
-// order the op declares them (the manifest repeats that order). Axes beyond its own are unused.
+// A binding in place: the address of its first element (axes that it holds at an index already
+// counted in), and one stride for each dimension of the kernel, in the manifest's order; for the
+// groups of a product the dimensions are (rows, columns). A dimension that the binding has not has
+// stride 0.
 typedef struct IsoView {
     void *ptr;
     long long stride[ISO_DIMS];
@@ -133,5 +136,37 @@ typedef struct IsoJoinArgs {
     IsoJoinSource source[ISO_JOIN_SOURCES];
     IsoGemmGroup group[ISO_GEMM_GROUPS];    // columns, extent, operand and result are used
 } IsoJoinArgs;
+
+// Elementwise kernels: every element of the kernel's dimensions once.
+//   block   the manifest's threads
+//   grid    ceil(elements, 8 * threads), 1, 1; any grid >= 1 is right: threads loop
+//   shared, workspace, counters   none
+// The product of all extents but the last must be below 2^31, and so must that of the extents with
+// the last one counted in chunks of 8.
+typedef struct IsoMapArgs {
+    const int *rows_dev;            // live length of the free axis, on the device, or null for all;
+                                    // elements beyond are not written
+    const int *position;            // for bindings with a coordinate: its index for each row here
+    unsigned rows_each;             // elements of the free axis's dimension per row: the product of
+                                    // the other axes of that dimension
+    unsigned extent[ISO_DIMS];      // what this rank computes of each dimension
+    IsoView view[ISO_VIEWS];        // the bindings, in the manifest's order
+} IsoMapArgs;
+
+// Row kernels: the last dimension is reduced, the others number the rows.
+//   block   the manifest's threads
+//   grid    where "row_threads" is 1: ceil(rows, threads), else rows; 1, 1; any grid >= 1 is right
+//   shared, workspace, counters   none
+// With roots_out only the roots of the first reduce are stored: value v of root r of a row lies at
+//   roots[(r * values + v) * root_stride + row], rows counted row-major over the outer dimensions.
+// The kernel that joins them is a row kernel too, whose sources are the ranks in the order of their
+// elements; its own row 0 is row `row_begin` of the sources; row_stride is not used.
+typedef struct IsoRowArgs {
+    IsoMapArgs map;
+    float *roots;
+    long long root_stride;
+    int row_begin;
+    IsoJoinSource source[ISO_JOIN_SOURCES];
+} IsoRowArgs;
 
 #endif

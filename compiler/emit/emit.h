@@ -27,6 +27,16 @@ typedef struct Emitted {
     Str program;              /* the whole CUDA text */
 } Emitted;
 
+/* What the epilogue of a product's or join's column group touches, as indices of bindings, in the
+ * order of IsoGemmGroup.operand and .result. */
+typedef struct GroupBindings {
+    int n_operands, operand[MAX_OPERANDS];
+    int n_results, result[MAX_RESULTS];
+} GroupBindings;
+
+/* False if it touches more than a group has room for; plans never do. */
+bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out);
+
 /* `provenance` is the comment that heads the program (isoc version, contract, digest). */
 bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, Diags *diags);
 
