@@ -62,16 +62,20 @@ static const DagNode *intern(Builder *b, DagNode node)
 
 typedef VEC(Fix) Fixes;
 
-static Str number_text(const Contract *contract, const Number *number)
+/* A param's value, through params that stand for params; other texts as they are. */
+static Str param_value(const Contract *contract, Str text)
 {
     const Ast *ast = contract->ast;
-    for (int hops = 0; number->is_param && hops <= ast->params.n; hops++)
-        for (int i = 0; i < ast->params.n; i++)
-            if (ast->params.v[i].has_value && str_eq(ast->params.v[i].name.text, number->text)) {
-                number = &ast->params.v[i].value;
-                break;
+    bool again = true;
+    for (int hops = 0; again && hops <= ast->params.n; hops++) {
+        again = false;
+        for (int i = 0; i < ast->params.n && !again; i++)
+            if (ast->params.v[i].has_value && str_eq(ast->params.v[i].name.text, text)) {
+                text = ast->params.v[i].value.text;
+                again = true;
             }
-    return number->text;
+    }
+    return text;
 }
 
 static int axis_by_name(const Contract *contract, Str name)
@@ -167,14 +171,27 @@ static const DagNode *constant(Builder *b, Str text, DType type)
     return intern(b, node);
 }
 
+/* A param of the contract, where no tensor and no local has the name. */
+static bool is_number_name(const Op *op, Str name)
+{
+    for (int i = 0; i < op->n_params; i++)
+        if (str_eq(op->params[i].name.text, name))
+            return false;
+    for (int i = 0; i < op->locals.n; i++)
+        if (str_eq(op->locals.v[i].name.text, name))
+            return false;
+    return true;
+}
+
 /* Made of literals alone: it takes the type of what stands beside it. */
-static bool is_untyped(const AstExpr *e)
+static bool is_untyped(const Op *op, const AstExpr *e)
 {
     switch (e->kind) {
     case EXPR_NUMBER:
     case EXPR_LEN: return true;
-    case EXPR_NEG: return is_untyped(e->args.v[0]);
-    case EXPR_BINARY: return is_untyped(e->args.v[0]) && is_untyped(e->args.v[1]);
+    case EXPR_NAME: return is_number_name(op, e->name.text);
+    case EXPR_NEG: return is_untyped(op, e->args.v[0]);
+    case EXPR_BINARY: return is_untyped(op, e->args.v[0]) && is_untyped(op, e->args.v[1]);
     default: return false;
     }
 }
@@ -186,9 +203,11 @@ static const DagNode *local_value(Builder *b, int local)
     return b->locals[local];
 }
 
-static const DagNode *build_name(Builder *b, const AstExpr *e)
+static const DagNode *build_name(Builder *b, const AstExpr *e, DType wanted)
 {
     const DagNode *value;
+    if (is_number_name(b->op, e->name.text))
+        return constant(b, param_value(b->contract, e->name.text), wanted);
     if (e->ref >= 0) {
         const Tensor *param = &b->op->params[e->ref];
         value = intern(b, (DagNode){.kind = DAG_INPUT, .type = param->type, .mask = param->mask,
@@ -199,7 +218,7 @@ static const DagNode *build_name(Builder *b, const AstExpr *e)
     Fixes fixes = {0};
     for (int i = 0; i < e->index.n; i++)
         fix_axis(b, axis_by_name(b->contract, e->index.v[i].axis.text),
-                 integer_of(number_text(b->contract, &e->index.v[i].at)), &fixes);
+                 integer_of(param_value(b->contract, e->index.v[i].at.text)), &fixes);
     return fixes.n ? fix_value(b, value, &fixes) : value;
 }
 
@@ -215,7 +234,7 @@ static const DagNode *build_negation(Builder *b, const AstExpr *e, DType wanted)
 static const DagNode *build_binary(Builder *b, const AstExpr *e, DType wanted)
 {
     const DagNode *left, *right;
-    if (is_untyped(e->args.v[0])) {
+    if (is_untyped(b->op, e->args.v[0])) {
         right = build(b, e->args.v[1], wanted);
         left = build(b, e->args.v[0], right->type);
     } else {
@@ -291,8 +310,8 @@ static const DagNode *build_reduce(Builder *b, const AstExpr *e)
 static const DagNode *build(Builder *b, const AstExpr *e, DType wanted)
 {
     switch (e->kind) {
-    case EXPR_NAME: return build_name(b, e);
-    case EXPR_NUMBER: return constant(b, number_text(b->contract, &e->number), wanted);
+    case EXPR_NAME: return build_name(b, e, wanted);
+    case EXPR_NUMBER: return constant(b, e->number.text, wanted);
     case EXPR_NEG: return build_negation(b, e, wanted);
     case EXPR_BINARY: return build_binary(b, e, wanted);
     case EXPR_CALL: return build_call(b, e);
