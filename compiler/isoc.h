@@ -77,6 +77,13 @@ typedef struct isoc_tensor {
     const int64_t *stride;
 } isoc_tensor;
 
+/* Some indices of one atom of the results: a sample of them. */
+typedef struct isoc_selection {
+    const char *axis;     /* an axis without factors; the ragged axis for rows */
+    const int64_t *index; /* ascending, global */
+    size_t n;
+} isoc_selection;
+
 typedef enum isoc_phase { ISOC_RUN, ISOC_PART, ISOC_JOIN } isoc_phase;
 
 typedef struct isoc_call {
@@ -88,6 +95,8 @@ typedef struct isoc_call {
     const isoc_tensor *tensors; /* parameters, then results */
     float *roots;               /* PART writes, as iso_op_roots lays them out */
     const float *const *sources; /* JOIN reads, one per rank of the layout */
+    const isoc_selection *select; /* RUN: only these results are computed; NULL: all */
+    size_t n_select;
     int threads;
 } isoc_call;
 

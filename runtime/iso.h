@@ -122,21 +122,31 @@ iso_status iso_op_tensors(const iso_op *op, int *params, int *results);
 iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int index,
                          iso_tensor *tensor, const char **name);
 
+/* Where that part begins in the whole tensor: one index per declared axis. With the shape, it is
+ * what a loader needs to cut a checkpoint's tensor. */
+iso_status iso_op_origin(const iso_op *op, iso_phase phase, int64_t rows, int index,
+                         int64_t origin[ISO_MAX_AXES]);
+
 iso_status iso_op_fingerprint(const iso_op *op, uint8_t digest[32]);
+/* How many schedules the op has in this layout: kernels for different row counts. Any of them may
+ * be asked for by number at any row count; none moves a bit. */
+iso_status iso_op_schedules(const iso_op *op, int *schedules);
 /* 1 if ranks must exchange roots. */
 iso_status iso_op_needs_join(const iso_op *op, int *needs);
 /* Bytes of this rank's roots for this many global rows. */
 iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes);
 /* Bytes of scratch, 256-byte aligned, that a run or part with this many global rows needs; zero it
- * once before its first use: runs leave it ready for the next. */
-iso_status iso_op_workspace(const iso_op *op, int64_t rows, size_t *bytes);
+ * once before its first use: runs leave it ready for the next. schedule: as in iso_run. */
+iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t *bytes);
 
-/* How a run is made. `rows` is the global row count, before any cut; the schedule is chosen by it
- * and moves no bit. rows_device: NULL, or a device int32 with the live rows of this rank's tensors,
- * at most what their shapes say; rows past it are left untouched. */
+/* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
+ * count, s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of this
+ * rank's tensors, at most what their shapes say; rows past it are left untouched. */
 typedef struct iso_run {
     int64_t rows;
+    int schedule;
     const int32_t *rows_device;
+    const int32_t *positions; /* of each row of this rank, for ops indexed by it; else NULL */
     void *workspace;
     size_t workspace_bytes;
     void *stream; /* CUstream; ISO_CPU ignores it and returns when done */
@@ -155,7 +165,8 @@ iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
 
 /* The kernel that a run with this many global rows launches; its name holds the hash of its text.
  * For logs and tests. */
-iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, const char **name);
+iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, int schedule,
+                         const char **name);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@ iso_status launch_cuda(const Launch *launch)
     case MF_GEMM:
         return launch_gemm(launch);
     case MF_JOIN:
-        return launch_join(launch);
+        return launch->spec->join_of_row ? launch_row(launch) : launch_join(launch);
     case MF_ROW:
         return launch_row(launch);
     case MF_MAP:
@@ -84,7 +84,7 @@ iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups)
 size_t roots_bytes(const iso_op *op, int64_t rows)
 {
     const Manifest *manifest = op->module->manifest;
-    const MfSpec *spec = op_spec(op, ISO_PHASE_PART, rows);
+    const MfSpec *spec = op_spec(op, ISO_PHASE_PART, rows, 1);
     const MfPart *part = op_part(op, ISO_PHASE_PART);
     int64_t elements = 0;
     if (spec && spec->family == MF_GEMM) {
@@ -99,8 +99,8 @@ size_t roots_bytes(const iso_op *op, int64_t rows)
     return (size_t)elements * sizeof(float);
 }
 
-size_t workspace_bytes(const iso_op *op, int64_t rows)
+size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule)
 {
-    const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows);
+    const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows, schedule);
     return spec && spec->family == MF_GEMM ? gemm_workspace(op, spec, rows) : 0;
 }

@@ -337,6 +337,7 @@ static void read_spec(Reader *r, json_t *object, void *element)
         spec->row_roots_out = get_bool(r, row, "roots_out");
         spec->row_roots = (int)get_int(r, row, "roots", 0, 1 << 20);
         spec->values = (int)get_int(r, row, "values", 1, 3);
+        spec->row_threads = (int)get_int(r, row, "row_threads", 1, 1024);
     }
 }
 

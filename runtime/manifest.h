@@ -90,6 +90,7 @@ typedef struct MfSpec {
     MfGemm gemm;            /* GEMM; for JOIN its groups alone are used */
     bool row_roots_out;
     int row_roots, values;  /* values per root */
+    int row_threads;        /* of one row; 1: a thread each */
     bool join_of_row;       /* JOIN */
     int n_sources;
     int *roots_of_source;

@@ -38,11 +38,12 @@ void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi);
 int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows);
 int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows);
 const MfPart *op_part(const iso_op *op, iso_phase phase);
-/* The spec that a run with this many global rows binds. */
-const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows);
+/* The spec that a run binds: of the schedule asked for, else of the first that takes the rows. NULL
+ * if there is none. */
+const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule);
 /* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
-iso_status op_check_tensors(const iso_op *op, iso_phase phase, const iso_tensor *tensors, int n,
-                            int64_t rows);
+iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spec,
+                            const iso_tensor *tensors, int n, int64_t rows);
 
 /* An operand as a kernel addresses it: first element, and one stride per dimension (0: absent). */
 typedef struct View {
@@ -60,7 +61,7 @@ iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding
 
 /* Elements of one rank's roots buffer: see iso_op_roots. */
 size_t roots_bytes(const iso_op *op, int64_t rows);
-size_t workspace_bytes(const iso_op *op, int64_t rows);
+size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule);
 
 typedef struct Launch {
     const iso_op *op;

@@ -117,6 +117,39 @@ iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int in
     return ISO_OK;
 }
 
+/* The index of a part's first element along a declared axis, its atoms being one row-major run. */
+static int64_t axis_origin(const iso_op *op, const MfPart *part, const MfAtoms *axis, int64_t rows)
+{
+    const Manifest *manifest = op->module->manifest;
+    int64_t origin = 0;
+    for (int i = 0; i < axis->n; i++) {
+        const MfAtom *atom = &manifest->atoms[axis->atom[i]];
+        int64_t lo = part->lo[axis->atom[i]], hi;
+        if (!atom->size)
+            part_rows_of(part, rows, &lo, &hi);
+        origin = origin * (atom->size ? atom->size : 1) + lo;
+    }
+    return origin;
+}
+
+iso_status iso_op_origin(const iso_op *op, iso_phase phase, int64_t rows, int index,
+                         int64_t origin[ISO_MAX_AXES])
+{
+    iso_tensor tensor;
+    iso_status status = iso_op_tensor(op, phase, rows, index, &tensor, NULL);
+    for (int i = 0; !status && i < tensor.n_axes; i++)
+        origin[i] = axis_origin(op, op_part(op, phase), &op->op->tensors[index].axes[i], rows);
+    return status;
+}
+
+iso_status iso_op_schedules(const iso_op *op, int *schedules)
+{
+    if (!op || !schedules)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_schedules: NULL argument");
+    *schedules = op->at->n_variants;
+    return ISO_OK;
+}
+
 iso_status iso_op_fingerprint(const iso_op *op, uint8_t digest[32])
 {
     if (!op || !digest)
@@ -143,22 +176,35 @@ iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes)
     return status;
 }
 
-iso_status iso_op_workspace(const iso_op *op, int64_t rows, size_t *bytes)
+static iso_status check_schedule(const iso_op *op, int schedule)
+{
+    if (schedule >= 0 && schedule <= op->at->n_variants)
+        return ISO_OK;
+    return iso_fail(ISO_INVALID_ARGUMENT, "schedule %d, but op %s has 1 to %d (0: by rows)",
+                    schedule, op->op->name, op->at->n_variants);
+}
+
+iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t *bytes)
 {
     iso_status status = check_rows(op, ISO_PHASE_RUN, rows);
     if (!status && !bytes)
         status = iso_fail(ISO_INVALID_ARGUMENT, "iso_op_workspace: bytes is NULL");
     if (!status)
-        *bytes = op->module->device == ISO_CUDA ? workspace_bytes(op, rows) : 0;
+        status = check_schedule(op, schedule);
+    if (!status)
+        *bytes = op->module->device == ISO_CUDA ? workspace_bytes(op, rows, schedule) : 0;
     return status;
 }
 
-iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, const char **name)
+iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, int schedule,
+                         const char **name)
 {
     iso_status status = check_rows(op, phase, rows);
+    if (!status)
+        status = check_schedule(op, schedule);
     if (status)
         return status;
-    const MfSpec *spec = op_spec(op, phase, rows);
+    const MfSpec *spec = op_spec(op, phase, rows, schedule);
     if (!name || !spec)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_kernel: no kernel, or name is NULL");
     *name = op->module->manifest->kernels[spec->kernel].name;
@@ -169,7 +215,9 @@ iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, const 
 
 static iso_status check_workspace(const iso_op *op, const iso_run *run)
 {
-    size_t need = op->module->device == ISO_CUDA ? workspace_bytes(op, run->rows) : 0;
+    size_t need = op->module->device == ISO_CUDA
+                      ? workspace_bytes(op, run->rows, run->schedule)
+                      : 0;
     if (need == 0 || (run->workspace && run->workspace_bytes >= need &&
                       (uintptr_t)run->workspace % 256 == 0))
         return ISO_OK;
@@ -194,15 +242,21 @@ static iso_status run_phase(Launch *launch, int n)
         return iso_fail(ISO_INVALID_ARGUMENT, "the run or the tensors are NULL");
     iso_status status = check_rows(op, launch->phase, launch->run->rows);
     if (!status)
-        status = op_check_tensors(op, launch->phase, launch->tensors, n, launch->run->rows);
-    if (!status && launch->phase != ISO_PHASE_JOIN)
-        status = check_workspace(op, launch->run);
-    if (status || nothing_to_do(op, launch->phase, launch->run->rows))
+        status = check_schedule(op, launch->run->schedule);
+    if (status)
         return status;
-    launch->spec = op_spec(op, launch->phase, launch->run->rows);
+    launch->spec = op_spec(op, launch->phase, launch->run->rows, launch->run->schedule);
     if (!launch->spec)
         return iso_fail(ISO_INTERNAL, "op %s has no kernel for %" PRId64 " rows", op->op->name,
                         launch->run->rows);
+    if (nothing_to_do(op, launch->phase, launch->run->rows))
+        return ISO_OK;
+    status = op_check_tensors(op, launch->phase, launch->spec, launch->tensors, n,
+                              launch->run->rows);
+    if (!status && launch->phase != ISO_PHASE_JOIN)
+        status = check_workspace(op, launch->run);
+    if (status)
+        return status;
     return op->module->device == ISO_CUDA ? launch_cuda(launch) : launch_cpu(launch);
 }
 

@@ -31,24 +31,23 @@ const MfPart *op_part(const iso_op *op, iso_phase phase)
     return phase == ISO_PHASE_JOIN ? &op->at->join_parts[op->rank] : &op->at->parts[op->rank];
 }
 
-const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows)
+const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule)
 {
     const Manifest *manifest = op->module->manifest;
     if (phase == ISO_PHASE_JOIN)
         return &manifest->specs[op->at->join];
     for (int i = 0; i < op->at->n_variants; i++) {
         const MfVariant *variant = &op->at->variants[i];
-        if (rows >= variant->rows_min && rows <= variant->rows_max)
+        if (schedule ? i == schedule - 1 : rows >= variant->rows_min && rows <= variant->rows_max)
             return &manifest->specs[variant->specs[op->rank]];
     }
     return NULL;
 }
 
-/* Whether a call of this phase reads or writes the tensor: others may have data NULL. */
-static bool used(const iso_op *op, iso_phase phase, int64_t rows, int tensor)
+/* Whether a kernel reads or writes the tensor: others may have data NULL. */
+static bool used(const MfSpec *spec, int tensor)
 {
-    const MfSpec *spec = op_spec(op, phase, rows);
-    for (int i = 0; spec && i < spec->n_bindings; i++)
+    for (int i = 0; i < spec->n_bindings; i++)
         if (spec->bindings[i].tensor == tensor)
             return true;
     return false;
@@ -87,17 +86,15 @@ static iso_status check_tensor(const iso_op *op, iso_phase phase, const iso_tens
     return ISO_OK;
 }
 
-iso_status op_check_tensors(const iso_op *op, iso_phase phase, const iso_tensor *tensors, int n,
-                            int64_t rows)
+iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spec,
+                            const iso_tensor *tensors, int n, int64_t rows)
 {
     int want = op->op->n_params + op->op->n_results;
     if (n != want)
         return iso_fail(ISO_BAD_COUNT, "op %s takes %d tensors (%d parameters, %d results), not %d",
                         op->op->name, want, op->op->n_params, op->op->n_results, n);
-    bool empty = part_size(op->module->manifest, op_part(op, phase),
-                           &op->op->tensors[op->op->n_params].axes[0], rows) == 0;
-    for (int i = 0; i < n && !empty; i++) {
-        if (!used(op, phase, rows, i))
+    for (int i = 0; i < n; i++) {
+        if (!used(spec, i))
             continue;
         iso_status status = check_tensor(op, phase, &tensors[i], &op->op->tensors[i], rows);
         if (status)

@@ -1,0 +1,127 @@
+/* Launches row and elementwise kernels, and the joins of rows' roots. */
+#include "launch.h"
+
+#include <string.h>
+
+enum { CHUNK = 8 }; /* elements that a thread of a map kernel takes at a time */
+
+/* The dimensions' extents, and which of them holds the free axis. */
+static void bind_extents(const Launch *launch, IsoMapArgs *args)
+{
+    const MfSpec *spec = launch->spec;
+    const Manifest *manifest = launch->op->module->manifest;
+    const MfPart *part = op_part(launch->op, launch->phase);
+    args->rows_each = 1;
+    for (int d = 0; d < spec->n_dims; d++) {
+        const MfAtoms *dim = &spec->dims[d];
+        args->extent[d] = (unsigned)part_size(manifest, part, dim, launch->run->rows);
+        for (int i = 0; i < dim->n; i++) {
+            if (manifest->atoms[dim->atom[i]].size)
+                continue;
+            for (int j = 0; j < dim->n; j++)
+                if (j != i)
+                    args->rows_each *= (unsigned)part_atom_size(manifest, part, dim->atom[j],
+                                                                launch->run->rows);
+        }
+    }
+}
+
+static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
+{
+    const MfSpec *spec = launch->spec;
+    const MfAtoms *dims[MF_MAX_DIMS];
+    for (int d = 0; d < spec->n_dims; d++)
+        dims[d] = &spec->dims[d];
+    if (spec->n_bindings > ISO_VIEWS)
+        return iso_fail(ISO_UNSUPPORTED, "op %s has %d operands, a kernel takes %d",
+                        launch->op->op->name, spec->n_bindings, ISO_VIEWS);
+    args->rows_dev = launch->run->rows_device;
+    args->position = launch->run->positions;
+    bind_extents(launch, args);
+    for (int i = 0; i < spec->n_bindings; i++) {
+        View view;
+        if (spec->bindings[i].coordinate && !launch->run->positions)
+            return iso_fail(ISO_INVALID_ARGUMENT, "op %s is indexed by position: iso_run.positions "
+                            "must hold each row's", launch->op->op->name);
+        iso_status status = view_bind(launch->op, launch->phase, &spec->bindings[i], dims,
+                                      spec->n_dims, launch->tensors, launch->run->rows, &view);
+        if (status)
+            return status;
+        args->view[i].ptr = view.data;
+        for (int d = 0; d < ISO_DIMS; d++)
+            args->view[i].stride[d] = view.stride[d];
+    }
+    return ISO_OK;
+}
+
+static void set_threads(const Launch *launch, Grid *grid)
+{
+    const MfKernel *kernel = &launch->op->module->manifest->kernels[launch->spec->kernel];
+    *grid = (Grid){1, 1, 1, (unsigned)kernel->threads, (size_t)kernel->shared_bytes};
+}
+
+iso_status launch_map(const Launch *launch)
+{
+    IsoMapArgs args;
+    Grid grid;
+    memset(&args, 0, sizeof args);
+    iso_status status = bind_map(launch, &args);
+    if (status)
+        return status;
+    int64_t elements = 1;
+    for (int d = 0; d < launch->spec->n_dims; d++)
+        elements *= args.extent[d];
+    set_threads(launch, &grid);
+    grid.x = (unsigned)ceil_div(elements, (int64_t)CHUNK * grid.threads);
+    void *parameters[] = {&args};
+    return launch_kernel(launch, &grid, parameters);
+}
+
+/* Rows of the outer dimensions in a part. */
+static int64_t outer_rows(const Launch *launch, iso_phase phase)
+{
+    const MfSpec *spec = launch->spec;
+    int64_t rows = 1;
+    for (int d = 0; d < spec->n_dims - 1; d++)
+        rows *= part_size(launch->op->module->manifest, op_part(launch->op, phase), &spec->dims[d],
+                          launch->run->rows);
+    return rows;
+}
+
+/* Where the roots of each rank lie, and which of their rows is this rank's first. */
+static iso_status bind_sources(const Launch *launch, IsoRowArgs *args)
+{
+    const iso_op *op = launch->op;
+    const MfRanks *heard = &op->at->sources[op->rank];
+    int64_t mine, all, end;
+    if (heard->n > ISO_JOIN_SOURCES)
+        return iso_fail(ISO_UNSUPPORTED, "op %s joins %d ranks, a kernel takes %d", op->op->name,
+                        heard->n, ISO_JOIN_SOURCES);
+    part_rows_of(op_part(op, ISO_PHASE_JOIN), launch->run->rows, &mine, &end);
+    part_rows_of(op_part(op, ISO_PHASE_PART), launch->run->rows, &all, &end);
+    args->row_begin = (int)((mine - all) * args->map.rows_each);
+    for (int i = 0; i < heard->n; i++)
+        args->source[i] = (IsoJoinSource){launch->sources[heard->rank[i]],
+                                          outer_rows(launch, ISO_PHASE_PART), 0,
+                                          launch->spec->roots_of_source[i]};
+    return ISO_OK;
+}
+
+iso_status launch_row(const Launch *launch)
+{
+    IsoRowArgs args;
+    Grid grid;
+    memset(&args, 0, sizeof args);
+    iso_status status = bind_map(launch, &args.map);
+    if (!status && launch->phase == ISO_PHASE_JOIN)
+        status = bind_sources(launch, &args);
+    if (status)
+        return status;
+    int64_t rows = outer_rows(launch, launch->phase);
+    args.roots = launch->roots;
+    args.root_stride = rows;
+    set_threads(launch, &grid);
+    grid.x = (unsigned)(launch->spec->row_threads == 1 ? ceil_div(rows, grid.threads) : rows);
+    void *parameters[] = {&args};
+    return launch_kernel(launch, &grid, parameters);
+}
