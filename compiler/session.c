@@ -22,7 +22,8 @@ struct isoc_session {
     Plan plan;
 };
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ------------------------------------------------------------------------------------
+ */
 
 static void copy_sources(isoc_session *s, const isoc_source *sources, size_t n)
 {
@@ -96,7 +97,8 @@ void isoc_session_fingerprint(const isoc_session *session, uint8_t digest[32])
     memcpy(digest, session->dag.fingerprint.byte, 32);
 }
 
-/* ---- one call ------------------------------------------------------------------------------------- */
+/* ---- one call
+ * ------------------------------------------------------------------------------------- */
 
 typedef struct CallState {
     const isoc_session *session;
@@ -141,8 +143,8 @@ static void bind_tensor(CallState *c, const Tensor *tensor, int index)
     to->data = c->call->tensors[index].data;
     for (int i = 0; i < tensor->n_axes; i++) {
         to->stride[i] = c->call->tensors[index].stride[i];
-        to->offset -= to->stride[i] *
-                      axis_lo(contract, c->part, &contract->axes[tensor->axes[i]], row_lo);
+        to->offset -=
+            to->stride[i] * axis_lo(contract, c->part, &contract->axes[tensor->axes[i]], row_lo);
     }
 }
 
@@ -185,9 +187,9 @@ static bool select_indices(const CallState *c, ExecBox *box)
     return true;
 }
 
-/* ---- roots: the buffer's order against the executor's --------------------------------------------
- * Products: ((root * parts + part) * rows + row) * columns + column of all groups.
- * Rows: (root * values + value) * rows + row. */
+/* ---- roots: the buffer's order against the executor's
+ * -------------------------------------------- Products: ((root * parts + part) * rows + row) *
+ * columns + column of all groups. Rows: (root * values + value) * rows + row. */
 typedef struct RootPlace {
     i64 start, root_stride, row_stride, columns; /* of one reduce */
     int values;
@@ -234,8 +236,10 @@ static bool root_place(const CallState *c, const ExecBox *box, const DagNode *re
     i64 rows = 1;
     for (int d = 0; d < kernel->n_dims - 1; d++)
         rows *= dim_size(&c->session->contract, box, &kernel->dims[d]);
-    *place = (RootPlace){.root_stride = rows * monoid_values(reduce->monoid), .row_stride = 1,
-                         .columns = 1, .values = monoid_values(reduce->monoid)};
+    *place = (RootPlace){.root_stride = rows * monoid_values(reduce->monoid),
+                         .row_stride = 1,
+                         .columns = 1,
+                         .values = monoid_values(reduce->monoid)};
     return kernel->family == FAMILY_ROW;
 }
 
@@ -261,7 +265,8 @@ static void copy_roots(const RootPlace *place, ExecRoots *roots, float *write, c
             }
 }
 
-/* ---- phases ------------------------------------------------------------------------------------------ */
+/* ---- phases
+ * ------------------------------------------------------------------------------------------ */
 
 static isoc_status run_part(CallState *c, const ExecJob *job)
 {
@@ -297,7 +302,7 @@ static bool source_roots(CallState *c, int rank, int reduce, ExecRoots *out)
     if (!layout_forest(contract, node, root, &p->part_of_rank[rank], &out->forest, c->arena) ||
         !root_place(c, box, node, &place))
         return false;
-    out->values = arena_array(c->arena, float, out->forest.n *out->elements *place.values);
+    out->values = arena_array(c->arena, float, out->forest.n * out->elements * place.values);
     copy_roots(&place, out, NULL, c->call->sources[rank]);
     return true;
 }
@@ -339,8 +344,8 @@ static isoc_status run_call(CallState *c)
     const Contract *contract = &c->session->contract;
     const PlanOp *p = c->plan_op;
     const Op *op = p->op->op;
-    c->part = call->phase == ISOC_JOIN ? &p->finish_of_rank[call->rank]
-                                       : &p->part_of_rank[call->rank];
+    c->part =
+        call->phase == ISOC_JOIN ? &p->finish_of_rank[call->rank] : &p->part_of_rank[call->rank];
     c->tensors = arena_array(c->arena, ExecTensor, op->n_params + op->n_results);
     for (int i = 0; i < op->n_params; i++)
         bind_tensor(c, &op->params[i], i);

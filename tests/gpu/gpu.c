@@ -95,7 +95,8 @@ static void load_kernels(void)
     diags_init(&diags, arena, &sources);
     const Nvrtc *nvrtc = nvrtc_open(&diags);
     Binary binary = {0};
-    if (!nvrtc || !nvrtc_compile(nvrtc, str_of(suite_text), STR("sm_90a"), &binary, arena, &diags)) {
+    if (!nvrtc ||
+        !nvrtc_compile(nvrtc, str_of(suite_text), STR("sm_90a"), &binary, arena, &diags)) {
         Text text = {.arena = arena};
         diags_render_text(&diags, &text, false);
         die("the suite's kernels: %s", text_str(&text).s);

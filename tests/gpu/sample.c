@@ -19,7 +19,7 @@ typedef struct List {
 typedef struct Host {
     const Sample *sample;
     const Manifest *manifest;
-    List atom[MF_MAX_ATOMS];    /* n == 0: all */
+    List atom[MF_MAX_ATOMS]; /* n == 0: all */
     void *data[MAX_TENSORS];
 } Host;
 
@@ -28,7 +28,7 @@ unsigned sample_seed(int tensor)
     return 1000u + 17u * (unsigned)tensor;
 }
 
-/* ---- which indices ---------------------------------------------------------------------------------- */
+/* ---- which indices ---- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -103,7 +103,7 @@ static int64_t axis_index(const Host *h, const MfAtoms *axis, int64_t k)
     return index;
 }
 
-/* ---- inputs -------------------------------------------------------------------------------------------- */
+/* ---- inputs ---- */
 
 static void fill_row(const Host *h, int tensor, int64_t row, int64_t inner)
 {
@@ -134,7 +134,7 @@ static bool make_tensor(Host *h, int tensor)
     return true;
 }
 
-/* ---- running and comparing -------------------------------------------------------------------------------- */
+/* ---- running and comparing ---- */
 
 static bool execute(Host *h, isoc_session *session)
 {
@@ -146,11 +146,17 @@ static bool execute(Host *h, isoc_session *session)
         tensors[i] = (isoc_tensor){h->data[i], h->sample->whole[i].stride};
     for (int a = 0; a < h->manifest->n_atoms; a++)
         if (h->atom[a].n)
-            select[n_select++] = (isoc_selection){h->manifest->atoms[a].name, h->atom[a].at,
-                                                  h->atom[a].n};
-    isoc_call call = {.op = op->name, .layout = h->sample->layout, .phase = ISOC_RUN,
-                      .rows = h->sample->rows, .live_rows = -1, .tensors = tensors,
-                      .select = select, .n_select = n_select, .threads = h->sample->threads};
+            select[n_select++] =
+                (isoc_selection){h->manifest->atoms[a].name, h->atom[a].at, h->atom[a].n};
+    isoc_call call = {.op = op->name,
+                      .layout = h->sample->layout,
+                      .phase = ISOC_RUN,
+                      .rows = h->sample->rows,
+                      .live_rows = -1,
+                      .tensors = tensors,
+                      .select = select,
+                      .n_select = n_select,
+                      .threads = h->sample->threads};
     return isoc_session_run(session, &call) == ISOC_OK;
 }
 
@@ -219,7 +225,8 @@ bool sample_check(isoc_session *session, const Sample *sample, SampleReport *rep
         done = make_tensor(h, i);
     done = done && execute(h, session) && compare_all(h, report);
     snprintf(report->what, sizeof report->what,
-             "%" PRId64 " rows of %" PRId64 ", %" PRIu64 " outputs a row; ends, tile borders, hashed",
+             "%" PRId64 " rows of %" PRId64 ", %" PRIu64
+             " outputs a row; ends, tile borders, hashed",
              axis_count(h, &op->tensors[op->n_params].axes[0]), sample->rows,
              report->compared / (uint64_t)axis_count(h, &op->tensors[op->n_params].axes[0]));
     for (int i = 0; i < n; i++)

@@ -21,8 +21,8 @@
 
 enum { MAX_TENSORS = 16, POISON = 0xCD, MAX_KERNELS = 256 };
 
-static const int64_t row_counts[] = {1,   2,   9,   10,  16,  17,  32,  33,   63,  64,
-                                     65,  127, 128, 129, 255, 256, 257, 1024, 4096};
+static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,  64,
+                                     65, 127, 128, 129, 255, 256, 257, 1024, 4096};
 
 typedef struct Totals {
     uint64_t runs, compared, differ, cpu_compared, cpu_differ;
@@ -33,9 +33,9 @@ typedef struct Totals {
 typedef struct Case {
     const iso_module *module;
     const MfOp *op;
-    const iso_op *base;       /* one rank */
+    const iso_op *base; /* one rank */
     int kind;
-    int64_t most;             /* rows of the base */
+    int64_t most; /* rows of the base */
     int n, params;
     iso_tensor whole[MAX_TENSORS]; /* on the device, `most` rows */
     size_t bytes[MAX_TENSORS];
@@ -45,7 +45,7 @@ typedef struct Case {
     Totals *totals;
 } Case;
 
-/* ---- plumbing ---------------------------------------------------------------------------------- */
+/* ---- plumbing ---- */
 
 static void must(iso_status status, const char *what)
 {
@@ -103,7 +103,7 @@ static void grow(DevicePtr *buffer, size_t *have, size_t need)
     gpu_set(*buffer, 0, need);
 }
 
-/* ---- inputs -------------------------------------------------------------------------------------- */
+/* ---- inputs ---- */
 
 static void fill_inputs(Case *c, bool weights, unsigned shift)
 {
@@ -119,7 +119,8 @@ static void fill_inputs(Case *c, bool weights, unsigned shift)
 static void open_case(Case *c)
 {
     for (int i = 0; i < c->n; i++) {
-        must(iso_op_tensor(c->base, ISO_PHASE_RUN, c->most, i, &c->whole[i], NULL), "iso_op_tensor");
+        must(iso_op_tensor(c->base, ISO_PHASE_RUN, c->most, i, &c->whole[i], NULL),
+             "iso_op_tensor");
         c->bytes[i] = tensor_bytes(&c->whole[i]);
         c->whole[i].data = (void *)(uintptr_t)gpu_alloc(c->bytes[i]);
         if (i >= c->params)
@@ -142,7 +143,7 @@ static void close_case(Case *c)
         gpu_free(c->workspace);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 /* The rank's view of each whole tensor: its shape and origin, the whole's strides. */
 static void rank_view(Case *c, const iso_op *op, iso_phase phase, int64_t rows, iso_tensor *tensors)
@@ -155,8 +156,7 @@ static void rank_view(Case *c, const iso_op *op, iso_phase phase, int64_t rows, 
             tensors[i].stride[a] = c->whole[i].stride[a];
             offset += origin[a] * tensors[i].stride[a];
         }
-        tensors[i].data = (char *)c->whole[i].data +
-                          offset * (tensors[i].dtype == ISO_F32 ? 4 : 2);
+        tensors[i].data = (char *)c->whole[i].data + offset * (tensors[i].dtype == ISO_F32 ? 4 : 2);
     }
 }
 
@@ -171,17 +171,18 @@ static void compare(Case *c, const iso_op *op, int64_t rows, int64_t shift, int 
 {
     for (int i = c->params; i < c->n; i++) {
         size_t row = c->bytes[i] / (size_t)c->most;
-        uint64_t first, differ = gpu_compare((DevicePtr)(uintptr_t)c->whole[i].data,
-                                             c->expected[i] + row * (size_t)shift,
-                                             row * (size_t)rows, &first);
+        uint64_t first,
+            differ = gpu_compare((DevicePtr)(uintptr_t)c->whole[i].data,
+                                 c->expected[i] + row * (size_t)shift, row * (size_t)rows, &first);
         uint64_t elements = row * (uint64_t)rows / (c->whole[i].dtype == ISO_F32 ? 4 : 2);
         c->totals->compared += elements;
         c->totals->differ += differ;
         if (differ)
             printf("  DIFFERS: op %s, layout %s, schedule %d, %" PRId64 " rows, shift %" PRId64
-                   ", tensor %s: %" PRIu64 " of %" PRIu64 ", first in row %" PRIu64 " column %" PRIu64
-                   "\n", c->op->name, op->layout->name, schedule, rows, shift,
-                   c->op->tensors[i].name, differ, elements, first * 2 / row,
+                   ", tensor %s: %" PRIu64 " of %" PRIu64 ", first in row %" PRIu64
+                   " column %" PRIu64 "\n",
+                   c->op->name, op->layout->name, schedule, rows, shift, c->op->tensors[i].name,
+                   differ, elements, first * 2 / row,
                    first * 2 % row / (c->whole[i].dtype == ISO_F32 ? 4 : 2));
     }
 }
@@ -192,7 +193,9 @@ static void run_rank(Case *c, const iso_op *op, int64_t rows, int schedule, bool
     size_t need;
     must(iso_op_workspace(op, rows, schedule, &need), "iso_op_workspace");
     grow(&c->workspace, &c->workspace_bytes, need);
-    iso_run run = {.rows = rows, .schedule = schedule, .stream = gpu_stream(),
+    iso_run run = {.rows = rows,
+                   .schedule = schedule,
+                   .stream = gpu_stream(),
                    .workspace = (void *)(uintptr_t)c->workspace,
                    .workspace_bytes = c->workspace_bytes};
     rank_view(c, op, join ? ISO_PHASE_PART : ISO_PHASE_RUN, rows, tensors);
@@ -278,7 +281,7 @@ static void run_layout(Case *c, const MfLayout *layout, int64_t rows, int64_t sh
         compare(c, op, rows, shift, schedule);
 }
 
-/* ---- what is run ------------------------------------------------------------------------------------ */
+/* ---- what is run ---- */
 
 static void run_base(Case *c)
 {
@@ -296,9 +299,14 @@ static void run_base(Case *c)
 static void check_base_on_cpu(Case *c, isoc_session *session, int threads)
 {
     SampleReport report;
-    Sample sample = {.module = c->module, .op = c->op, .layout = c->base->layout->name,
-                     .kind = c->kind, .rows = c->most, .threads = threads,
-                     .expected = c->expected, .whole = c->whole};
+    Sample sample = {.module = c->module,
+                     .op = c->op,
+                     .layout = c->base->layout->name,
+                     .kind = c->kind,
+                     .rows = c->most,
+                     .threads = threads,
+                     .expected = c->expected,
+                     .whole = c->whole};
     if (!sample_check(session, &sample, &report)) {
         fprintf(stderr, "gpu suite: the executor could not run op %s\n", c->op->name);
         exit(5);
@@ -345,7 +353,9 @@ static void run_live_rows(Case *c)
         size_t need;
         must(iso_op_workspace(c->base, rows, s, &need), "iso_op_workspace");
         grow(&c->workspace, &c->workspace_bytes, need);
-        iso_run run = {.rows = rows, .schedule = s, .stream = gpu_stream(),
+        iso_run run = {.rows = rows,
+                       .schedule = s,
+                       .stream = gpu_stream(),
                        .rows_device = (const int32_t *)(uintptr_t)live_device,
                        .workspace = (void *)(uintptr_t)c->workspace,
                        .workspace_bytes = c->workspace_bytes};
@@ -391,9 +401,10 @@ static void run_graph(Case *c)
     fill_inputs(c, false, 0);
     must(iso_op_workspace(c->base, rows, 0, &need), "iso_op_workspace");
     grow(&c->workspace, &c->workspace_bytes, need);
-    Captured captured = {.c = c, .run = {.rows = rows,
-                                         .workspace = (void *)(uintptr_t)c->workspace,
-                                         .workspace_bytes = c->workspace_bytes}};
+    Captured captured = {.c = c,
+                         .run = {.rows = rows,
+                                 .workspace = (void *)(uintptr_t)c->workspace,
+                                 .workspace_bytes = c->workspace_bytes}};
     rank_view(c, c->base, ISO_PHASE_RUN, rows, captured.tensors);
     poison(c);
     gpu_sync();
@@ -401,7 +412,7 @@ static void run_graph(Case *c)
     compare(c, c->base, rows, 0, 0);
 }
 
-/* ---- main ---------------------------------------------------------------------------------------------- */
+/* ---- main ---- */
 
 typedef struct Options {
     const char *cubin, *op;
@@ -413,8 +424,13 @@ typedef struct Options {
 static void run_case(const Options *options, const iso_module *module, const MfOp *op, int kind,
                      isoc_session *session, Totals *totals)
 {
-    Case c = {.module = module, .op = op, .kind = kind, .most = options->rows,
-              .n = op->n_params + op->n_results, .params = op->n_params, .totals = totals};
+    Case c = {.module = module,
+              .op = op,
+              .kind = kind,
+              .most = options->rows,
+              .n = op->n_params + op->n_results,
+              .params = op->n_params,
+              .totals = totals};
     must(iso_op_get(module, op->name, NULL, &c.base), "iso_op_get");
     Totals before = *totals;
     struct timespec t0, t1;
@@ -464,8 +480,10 @@ int main(int argc, char **argv)
     Totals totals = {0};
     iso_module *module, *cpu = NULL;
     if (!read_options(argc, argv, &options)) {
-        fprintf(stderr, "usage: %s FILE.cubin [--rows N] [--op NAME] [--no-cpu] [--quick] "
-                        "[--threads N]\n", argv[0]);
+        fprintf(stderr,
+                "usage: %s FILE.cubin [--rows N] [--op NAME] [--no-cpu] [--quick] "
+                "[--threads N]\n",
+                argv[0]);
         return 2;
     }
     gpu_open();
@@ -485,9 +503,9 @@ int main(int argc, char **argv)
                 run_case(&options, module, &manifest->ops[i], kind, cpu ? cpu->session : NULL,
                          &totals);
     printf("%s: %" PRIu64 " runs with %d kernels: %" PRIu64 " of %" PRIu64 " outputs differ; CPU "
-           "executor: %" PRIu64 " of %" PRIu64 " sampled outputs differ\n", manifest->contract,
-           totals.runs, totals.n_kernels, totals.differ, totals.compared, totals.cpu_differ,
-           totals.cpu_compared);
+           "executor: %" PRIu64 " of %" PRIu64 " sampled outputs differ\n",
+           manifest->contract, totals.runs, totals.n_kernels, totals.differ, totals.compared,
+           totals.cpu_differ, totals.cpu_compared);
     iso_module_unload(cpu);
     iso_module_unload(module);
     return totals.differ || totals.cpu_differ ? 4 : 0;

@@ -23,7 +23,7 @@ nvrtc
 cache
 artifact
 manifest_write
-pipeline isoc
+pipeline isoc session
 options main
 "
 rank_of() {
