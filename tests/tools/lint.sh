@@ -15,7 +15,7 @@ parse
 contract check
 dag fn
 exec
-layout
+layout explain diff
 plan
 proof
 emit
