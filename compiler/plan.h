@@ -99,6 +99,16 @@ typedef struct RowTree {
     JoinProgram program; /* over the parts; with roots_out the stack ends with n_roots values */
 } RowTree;
 
+/* A row tree written out: its leaves in order, and one program over them all. */
+typedef struct RowLeaves {
+    int n;
+    const Run **runs; /* per leaf its elements, in the order of the chain */
+    int *n_runs;
+    JoinProgram program;
+} RowLeaves;
+
+void row_leaves(Arena *arena, const RowTree *tree, RowLeaves *out);
+
 typedef struct Row {
     int n_reduces;
     const DagNode **reduces; /* topological; all over the last dim's atoms */
