@@ -1,0 +1,107 @@
+/* What the families' emitters share: a kernel being written, and expressions as statements.
+ * Ownership: everything lives in the emission's arena. */
+#ifndef ISOC_EMIT_IMPL_H
+#define ISOC_EMIT_IMPL_H
+
+#include "emit.h"
+#include "writer.h"
+
+/* A kernel's text in two halves, because its name is the digest of both: what stands at file
+ * scope before the function, and the function's body. */
+typedef struct KernelText {
+    Arena *arena;
+    const Contract *contract;
+    const Kernel *kernel;
+    Writer head, body;
+    const char *family;
+    const char *parameters; /* of the function */
+    const char *arguments;  /* their structs' names */
+    const char *bounds;     /* of __launch_bounds__ */
+    Str files;
+    int threads;
+    i64 shared_bytes;
+    Census census;
+} KernelText;
+
+void emit_row(KernelText *k); /* and the join of a row's roots */
+void emit_map(KernelText *k);
+void emit_gemm(KernelText *k);
+void emit_join(KernelText *k); /* of a product's roots */
+
+void emit_kernel(const Contract *contract, const Kernel *kernel, EmittedKernel *out, Arena *arena);
+
+/* A join program as a postfix text (device/iso_tree.cuh): L the next leaf or root, + join, b and h
+ * round; with roots, R takes each value that nothing consumes as soon as it is complete. With
+ * `pairs`, LL+ is P. */
+Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, bool pairs);
+/* Greatest height of its stack. */
+int postfix_depth(Str text);
+
+/* ---- expressions -----------------------------------------------------------------------------
+ * One statement per node, in SSA form. bf16 and f16 values are held as their 16 bits, so that a
+ * move keeps them; every operation on them widens, computes in f32 and rounds once. A scope sees
+ * the values of the scopes around it. */
+typedef struct ExprScope {
+    Writer *w;
+    const struct ExprScope *outer;
+    Census *census;
+    /* The text that reads an input here. */
+    Str (*input)(void *user, const struct DagNode *node);
+    void *user;
+    VEC(const DagNode *) nodes;
+    VEC(Str) names;
+} ExprScope;
+
+/* The value's name or constant, after writing what it needs. */
+Str expr_value(ExprScope *scope, const DagNode *node);
+/* Gives a name to a value computed elsewhere. */
+void expr_bind(ExprScope *scope, const DagNode *node, Str name);
+/* All nodes below the given ones in topological order; a reduce is listed, not entered. */
+typedef VEC(const DagNode *) DagNodes;
+void expr_below(Arena *arena, const DagNode *const *values, int n, DagNodes *out);
+/* Computes in this scope what of the values does not depend on `atoms`. */
+void expr_hoist(ExprScope *scope, const DagNode *const *values, int n, u64 atoms);
+/* The value as f32, widened where it is narrower. */
+Str expr_f32(ExprScope *scope, const DagNode *node);
+/* An f32 text rounded to a type and held as that type is held. */
+Str expr_round_text(Arena *arena, DType type, Str value);
+/* How a type is held: "float", or "IsoU16" as its bits. */
+const char *expr_held(DType type);
+/* What a reduce sums when its leaves may fuse: the factors of a product in f32, else NULL. */
+const DagNode *expr_product(const DagNode *reduce);
+
+/* ---- bindings and dims ----------------------------------------------------------------------- */
+
+/* Index of the binding that reads the input, or takes the piece. */
+int kernel_input(const Kernel *kernel, const DagNode *node);
+int kernel_piece(const Kernel *kernel, const DagPiece *piece);
+const Tensor *binding_tensor(const Kernel *kernel, int binding);
+u64 dim_mask(const PlanDim *dim);
+
+/* ---- what ROW and MAP share: chunks of neighbouring elements along the inner dim -------------
+ * In the text, binding k of the kernel has the row pointer pK, the inner step sK, and in a chunk
+ * the packs xK (read) and yK (written). */
+typedef struct Chunked {
+    KernelText *k;
+    int inner;  /* the inner dim */
+    int width;  /* elements of a chunk: 16 bytes of the narrowest type that has the inner dim */
+    u64 atoms;  /* the inner dim's */
+    ExprScope row;
+} Chunked;
+
+void chunked_init(Chunked *c, KernelText *k);
+/* eD: the extent of outer dim D, the live one for the free dim; `rows`: their product. */
+void chunked_extents(Chunked *c);
+/* From `row`: indices iD of the outer dims, pointers, steps, and `vector`. */
+void chunked_row(Chunked *c);
+/* "const auto NAME = [&](long long i, int n, bool widePARAMETERS) {" with the packs that the
+ * values read; then the loop over the chunk's elements e and its scope. The caller closes both. */
+void chunked_open(Chunked *c, const char *name, const char *parameters, int width,
+                  const DagNode *const *values, int n);
+void chunked_loop(Chunked *c, int width, ExprScope *element);
+/* A whole lambda that stores the pieces that have the inner dim; false, and nothing written, if
+ * there are none. The other pieces, under a condition unless it is NULL. */
+bool chunked_store(Chunked *c, const char *name);
+void chunked_store_row(Chunked *c, const char *condition);
+
+#endif
