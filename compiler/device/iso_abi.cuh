@@ -146,7 +146,8 @@ typedef struct IsoJoinArgs {
 typedef struct IsoMapArgs {
     const int *rows_dev;            // live length of the free axis, on the device, or null for all;
                                     // elements beyond are not written
-    const int *position;            // for bindings with a coordinate: its index for each row here
+    const int *position;            // for bindings with a coordinate: each row's index in it; the
+    const int *sequence;            // last factor of a ragged axis is its position, others sequence
     unsigned rows_each;             // elements of the free axis's dimension per row: the product of
                                     // the other axes of that dimension
     unsigned extent[ISO_DIMS];      // what this rank computes of each dimension

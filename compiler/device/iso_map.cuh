@@ -1,0 +1,106 @@
+// Chunks of neighbouring elements: how elementwise and row kernels touch global memory.
+// Owns nothing. A chunk body is a lambda body(i, n, wide, ...) that handles elements i .. i + n - 1
+// of the inner dimension, n at most the chunk's width; `wide` says that the chunk is full and that
+// 16-byte accesses may be used. Elements beyond n are computed from zeros and dropped.
+#ifndef ISO_MAP_CUH
+#define ISO_MAP_CUH
+
+#include "iso_abi.cuh"
+#include "iso_num.cuh"
+
+template <class T, int W> struct IsoPack {
+    T v[W];
+};
+
+// Elements of a view that stay in one 16-byte access each: the inner step is 1 and a row's start
+// is aligned. Chunks begin at multiples of the width, which is 8 for types of 2 bytes and may be
+// 4 or 8 for f32.
+ISO_FN bool iso_vector(const void *row, long long step)
+{
+    return step == 1 && ((unsigned long long)row & 15) == 0;
+}
+
+ISO_FN void iso_unpack(const uint4 &from, IsoU16 *to)
+{
+    const unsigned word[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        to[i] = (IsoU16)(word[i / 2] >> 16 * (i % 2));
+}
+
+ISO_FN void iso_unpack(const uint4 &from, float *to)
+{
+    to[0] = __uint_as_float(from.x);
+    to[1] = __uint_as_float(from.y);
+    to[2] = __uint_as_float(from.z);
+    to[3] = __uint_as_float(from.w);
+}
+
+ISO_FN uint4 iso_pack(const IsoU16 *from)
+{
+    return make_uint4(from[0] | (unsigned)from[1] << 16, from[2] | (unsigned)from[3] << 16,
+                      from[4] | (unsigned)from[5] << 16, from[6] | (unsigned)from[7] << 16);
+}
+
+ISO_FN uint4 iso_pack(const float *from)
+{
+    return make_uint4(__float_as_uint(from[0]), __float_as_uint(from[1]),
+                      __float_as_uint(from[2]), __float_as_uint(from[3]));
+}
+
+template <class T, int W>
+ISO_FN void iso_load(IsoPack<T, W> &to, const T *row, long long step, long long i, int n, bool wide)
+{
+    constexpr int word = 16 / sizeof(T);
+    if constexpr (W % word == 0) {
+        if (wide) {
+#pragma unroll
+            for (int k = 0; k < W; k += word)
+                iso_unpack(*(const uint4 *)(row + i + k), to.v + k);
+            return;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < W; ++k)
+        to.v[k] = k < n ? row[(i + k) * step] : (T)0;
+}
+
+template <class T, int W>
+ISO_FN void iso_store(const IsoPack<T, W> &from, T *row, long long step, long long i, int n,
+                      bool wide)
+{
+    constexpr int word = 16 / sizeof(T);
+    if constexpr (W % word == 0) {
+        if (wide) {
+#pragma unroll
+            for (int k = 0; k < W; k += word)
+                *(uint4 *)(row + i + k) = iso_pack(from.v + k);
+            return;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < W; ++k)
+        if (k < n)
+            row[(i + k) * step] = from.v[k];
+}
+
+// The length of the free dimension: what the device says, but never more than the tensors have.
+ISO_FN unsigned iso_live(const int *rows_dev, unsigned extent, unsigned each)
+{
+    if (!rows_dev)
+        return extent;
+    unsigned live = *rows_dev > 0 ? (unsigned)*rows_dev * each : 0;
+    return live < extent ? live : extent;
+}
+
+// The chunk at i of a row of n elements, by one thread.
+template <int Width, class Body>
+ISO_FN void iso_chunk(unsigned i, unsigned n, bool vector, const Body &body)
+{
+    if (vector && i + Width <= n)
+        body((long long)i, Width, true);
+    else
+        body((long long)i, (int)(n - i < Width ? n - i : Width), false);
+}
+
+#endif

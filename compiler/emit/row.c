@@ -1,0 +1,211 @@
+/* Row kernels: each reduce is a pass over the row, then one pass stores the results. The kernel
+ * that joins other ranks' roots of a row is the same with its first reduce already there. */
+#include "emit_impl.h"
+
+enum { ROW_ALONE_THREADS = 128 }; /* rows of a CTA where each row has one thread */
+
+static const char *type_name(DType type)
+{
+    return type == DT_BF16 ? "ISO_BF16" : type == DT_F16 ? "ISO_F16" : "ISO_F32";
+}
+
+static const char *monoid_text(Monoid monoid, bool fused)
+{
+    switch (monoid) {
+    case MONOID_MAX: return "IsoMax";
+    case MONOID_LOGSUMEXP: return "IsoLogSumExp";
+    default: return fused ? "IsoSumOfProducts" : "IsoSum";
+    }
+}
+
+static int values_below(const DagNode *reduce, const DagNode *product, const DagNode **values)
+{
+    values[0] = product ? product->args[0] : reduce->args[0];
+    values[1] = product ? product->args[1] : NULL;
+    return product ? 2 : 1;
+}
+
+/* The lambda that gives a reduce its terms. */
+static void write_terms(Chunked *c, const DagNode *reduce, const DagNode *product, int width,
+                        Str name)
+{
+    const DagNode *values[2];
+    int n = values_below(reduce, product, values);
+    Writer *w = &c->k->body;
+    ExprScope element;
+    expr_hoist(&c->row, values, n, c->atoms);
+    chunked_open(c, name.s, str_format(c->k->arena, ", IsoTerms<%d> &terms", width).s, width,
+                 values, n);
+    chunked_loop(c, width, &element);
+    for (int i = 0; i < n; i++) {
+        Str value = expr_f32(&element, values[i]);
+        writer_line(w, "terms.%c[e] = %.*s;", "ab"[i], STR_FMT(value));
+    }
+    writer_close(w, "");
+    writer_close(w, ";");
+    c->k->census.fma += product != NULL;
+    c->k->census.add += !product && reduce->monoid == MONOID_SUM;
+}
+
+/* The parts and their program as constants, and the struct that names them. */
+static void write_program(KernelText *k, int index, Str text, const RowTree *tree)
+{
+    Writer *w = &k->head;
+    writer_line(w, "__constant__ constexpr char program%d[] = \"%.*s\";", index, STR_FMT(text));
+    if (tree) {
+        Text begin = {.arena = k->arena};
+        for (int i = 0; i < tree->n_parts; i++)
+            text_printf(&begin, "%lld, ", (long long)tree->parts[i].start);
+        const Run *last = &tree->parts[tree->n_parts - 1];
+        text_printf(&begin, "%lld", (long long)(last->start + last->len));
+        writer_line(w, "__constant__ constexpr int begin%d[] = {%.*s};", index,
+                    STR_FMT(text_str(&begin)));
+    }
+    writer_open(w, "struct Program%d", index);
+    writer_line(w, "static constexpr int depth = %d;", postfix_depth(text));
+    writer_line(w, "ISO_FN const char *text() { return program%d; }", index);
+    if (tree)
+        writer_line(w, "ISO_FN const int *begin() { return begin%d; }", index);
+    writer_close(w, ";");
+}
+
+/* Takes the roots of reduce `index`; a reduce that is finished here has none. */
+static void write_root(Chunked *c, int index)
+{
+    const Kernel *kernel = c->k->kernel;
+    const char *value_type = monoid_values(kernel->row.reduces[index]->monoid) == 2 ? "IsoPair"
+                                                                                   : "float";
+    Writer *w = &c->k->body;
+    writer_open(w, "const auto root%d = [&](int r, %s value)", index, value_type);
+    if (kernel->row.roots_out)
+        writer_line(w, "iso_row_root<%d>(args, r, place, value);", kernel->row.threads);
+    writer_close(w, ";");
+}
+
+static Str lanes_text(Arena *arena, const RowTree *tree)
+{
+    bool lanes = tree->lanes > 1;
+    return str_format(arena, "IsoLanes<%d, %lld, %s, %s>", tree->lanes,
+                      lanes ? (long long)tree->run : 1LL,
+                      lanes && tree->lane_join == JOIN_LEFT ? "true" : "false",
+                      lanes ? type_name(tree->lane_type) : "ISO_F32");
+}
+
+/* A lane's runs in whole chunks, or element by element. */
+static int reduce_width(const Chunked *c, const RowTree *tree)
+{
+    return tree->lanes > 1 && tree->run % c->width ? 1 : c->width;
+}
+
+/* "iso_row_part<...>(...)" for one part and nothing to join, else the program's run. */
+static Str reduce_text(Chunked *c, int index, const RowTree *tree, const char *monoid, Str body)
+{
+    KernelText *k = c->k;
+    const Row *row = &k->kernel->row;
+    Str text = postfix_text(k->arena, &tree->program, row->roots_out, false);
+    Str lanes = lanes_text(k->arena, tree);
+    if (str_is(text, "L"))
+        return str_format(k->arena, "iso_row_part<%s, %.*s, %d, %d>(%lld, %lld, vector, %.*s)",
+                          monoid, STR_FMT(lanes), row->threads, reduce_width(c, tree),
+                          (long long)tree->parts[0].start,
+                          (long long)(tree->parts[0].start + tree->parts[0].len), STR_FMT(body));
+    write_program(k, index, text, tree);
+    write_root(c, index);
+    return str_format(k->arena, "iso_row_reduce<%s, %.*s, %d, %d, Program%d>(vector, %.*s, root%d)",
+                      monoid, STR_FMT(lanes), row->threads, reduce_width(c, tree), index,
+                      STR_FMT(body), index);
+}
+
+/* The reduce's value, held as its type is. */
+static void bind_value(Chunked *c, const DagNode *reduce, Str value)
+{
+    Arena *arena = c->k->arena;
+    if (reduce->monoid == MONOID_LOGSUMEXP)
+        value = str_format(arena, "iso_log_of_sum<%s>(%.*s)", type_name(reduce->type),
+                           STR_FMT(value));
+    value = expr_round_text(arena, reduce->type, value);
+    Str name = writer_decl(&c->k->body, expr_held(reduce->type), "%.*s", STR_FMT(value));
+    expr_bind(&c->row, reduce, name);
+}
+
+static void write_reduce(Chunked *c, int index)
+{
+    const Row *row = &c->k->kernel->row;
+    const DagNode *reduce = row->reduces[index];
+    const RowTree *tree = &row->trees[index];
+    const DagNode *product = tree->form == TREE_CHAIN ? expr_product(reduce) : NULL;
+    const char *monoid = monoid_text(reduce->monoid, product != NULL);
+    Str body = str_format(c->k->arena, "body%d", index);
+    write_terms(c, reduce, product, reduce_width(c, tree), body);
+    Str value = reduce_text(c, index, tree, monoid, body);
+    if (row->roots_out)
+        writer_line(&c->k->body, "%.*s;", STR_FMT(value));
+    else
+        bind_value(c, reduce, value);
+}
+
+/* Where the row lies among the rows of the tensors: live lengths do not count. */
+static void write_place(Chunked *c)
+{
+    Str place = STR("0u");
+    for (int d = 0; d < c->inner; d++)
+        place = d ? str_format(c->k->arena, "(%.*s) * map.extent[%d] + i%d", STR_FMT(place), d, d)
+                  : STR("i0");
+    writer_line(&c->k->body, "const unsigned place = %.*s;", STR_FMT(place));
+}
+
+/* The value of a cut reduce from the roots that all ranks sent. */
+static void write_joined(Chunked *c)
+{
+    const Join *join = &c->k->kernel->join;
+    const DagNode *reduce = join->reduces[0];
+    const char *monoid = monoid_text(reduce->monoid, false);
+    write_program(c->k, c->k->kernel->row.n_reduces,
+                  postfix_text(c->k->arena, &join->program, false, false), NULL);
+    write_place(c);
+    bind_value(c, reduce,
+               str_format(c->k->arena, "iso_row_joined<%s, Program%d>(args, place)", monoid,
+                          c->k->kernel->row.n_reduces));
+    c->k->census.add += join->program.n_roots - 1;
+}
+
+static void write_rows_loop(Writer *w, int threads)
+{
+    if (threads > 1)
+        writer_open(w, "for (unsigned row = blockIdx.x; row < rows; row += gridDim.x)");
+    else
+        writer_open(w, "for (unsigned row = blockIdx.x * %du + threadIdx.x; row < rows; "
+                       "row += gridDim.x * %du)", ROW_ALONE_THREADS, ROW_ALONE_THREADS);
+}
+
+void emit_row(KernelText *k)
+{
+    const Row *row = &k->kernel->row;
+    Writer *w = &k->body;
+    Chunked c;
+    chunked_init(&c, k);
+    k->family = k->kernel->family == FAMILY_JOIN ? "join" : "row";
+    k->parameters = "const __grid_constant__ IsoRowArgs args";
+    k->arguments = "IsoRowArgs";
+    k->threads = row->threads > 1 ? row->threads : ROW_ALONE_THREADS;
+    k->bounds = str_format(k->arena, "%d", k->threads).s;
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_map.cuh\niso_row.cuh\n");
+
+    writer_line(w, "const IsoMapArgs &map = args.map;");
+    chunked_extents(&c);
+    write_rows_loop(w, row->threads);
+    chunked_row(&c);
+    if (k->kernel->family == FAMILY_JOIN)
+        write_joined(&c);
+    if (row->roots_out)
+        write_place(&c);
+    for (int i = 0; i < row->n_reduces; i++)
+        write_reduce(&c, i);
+    if (!row->roots_out) {
+        chunked_store_row(&c, row->threads > 1 ? "threadIdx.x == 0" : NULL);
+        if (chunked_store(&c, "store"))
+            writer_line(w, "iso_row_each<%d, %d>(e%d, vector, store);", row->threads, c.width,
+                        c.inner);
+    }
+    writer_close(w, "");
+}
