@@ -14,6 +14,7 @@ typedef struct EmittedKernel {
     Str name;          /* iso_<family>_<16 hex digits of its text> */
     Str text;          /* the function with its constants, without the program's head */
     const Kernel *kernel;
+    Str arguments;     /* its structs of device/iso_abi.cuh: "IsoGemmArgs, IsoGemmMaps" */
     Str device_files;  /* names of the device headers it includes, one a line */
     int threads;
     i64 shared_bytes;

@@ -15,7 +15,7 @@ parse
 contract check
 dag fn
 exec
-layout explain diff
+layout
 plan
 proof
 emit
@@ -23,7 +23,7 @@ nvrtc
 cache
 artifact
 manifest_write
-pipeline isoc session
+pipeline isoc
 options main
 "
 rank_of() {
@@ -51,7 +51,7 @@ free_of_order() {
 for f in compiler/*.[ch] compiler/emit/*.[ch]; do
     [ -e "$f" ] || continue
     own=$(layer_of "${f#compiler/}")
-    if [ -z "$own" ]; then say "$f: belongs to no layer of tests/tools/lint.sh"; continue; fi
+    if [ -z "$own" ]; then say "$f: belongs to no layer of tools/lint.sh"; continue; fi
     own_rank=$(rank_of "$own")
     for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
         case $i in ../*) i=${i#../} ;; *) case $f in compiler/emit/*) i=emit/$i ;; esac ;; esac
@@ -72,7 +72,8 @@ for f in runtime/*.[ch]; do
     done
 done
 
-for f in $(git ls-files 2>/dev/null | grep -E '\.([chly]|cuh|cu|def|sh)$'); do
+# Goldens are what the compiler writes, not what anybody reads line by line.
+for f in $(git ls-files 2>/dev/null | grep -E '\.([chly]|cuh|cu|def|sh)$' | grep -v '^tests/golden/'); do
     [ -e "$f" ] || continue
     awk -v f="$f" 'length($0) > 100 { print "lint: " f ":" NR ": over 100 columns"; n++ }
         /\t/ && f !~ /Makefile/ { print "lint: " f ":" NR ": a tab"; n++ }

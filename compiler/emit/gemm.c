@@ -1,0 +1,318 @@
+/* Products and the joins of their roots: an Op struct for the device library (iso_gemm.cuh) and
+ * the call of its kernel. The shapes are those of tests/gpu/samples. */
+#include "emit_impl.h"
+
+enum { PAIR_REGISTERS = 208 }; /* of one of two accumulators held together, per thread */
+
+/* ---- what an epilogue touches ---------------------------------------------------------------- */
+
+static int place_of(int *list, int *n, int most, int binding)
+{
+    for (int i = 0; i < *n; i++)
+        if (list[i] == binding)
+            return i;
+    if (*n == most)
+        return -1;
+    list[*n] = binding;
+    return (*n)++;
+}
+
+static const DagNode **group_values(Arena *arena, const GemmGroup *group)
+{
+    const DagNode **values = arena_array(arena, const DagNode *, group->n_pieces + 1);
+    for (int i = 0; i < group->n_pieces; i++)
+        values[i] = group->pieces[i]->value;
+    return values;
+}
+
+static bool list_operands(const Kernel *kernel, const GemmGroup *group, GroupBindings *out,
+                          Arena *arena)
+{
+    DagNodes nodes;
+    bool used[MAX_BINDINGS] = {false};
+    expr_below(arena, group_values(arena, group), group->n_pieces, &nodes);
+    for (int i = 0; i < nodes.n; i++)
+        if (nodes.v[i]->kind == DAG_INPUT)
+            used[kernel_input(kernel, nodes.v[i])] = true;
+    for (int i = 0; i < kernel->n_bindings; i++)
+        if (used[i] && place_of(out->operand, &out->n_operands, MAX_OPERANDS, i) < 0)
+            return false;
+    return true;
+}
+
+bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out)
+{
+    *out = (GroupBindings){0};
+    Arena *arena = arena_new();
+    bool fits = arena && list_operands(kernel, group, out, arena);
+    arena_free(arena);
+    for (int i = 0; i < group->n_pieces; i++)
+        if (place_of(out->result, &out->n_results, MAX_RESULTS,
+                     kernel_piece(kernel, group->pieces[i])) < 0)
+            return false;
+    return fits;
+}
+
+/* ---- epilogues ------------------------------------------------------------------------------- */
+
+typedef struct Epilogue {
+    KernelText *k;
+    const GemmGroup *group;
+    GroupBindings touched;
+    Writer w;
+    ExprScope row, element; /* of one row; of column col + i */
+} Epilogue;
+
+static int operand_of(const Epilogue *e, int binding)
+{
+    int i = 0;
+    while (e->touched.operand[i] != binding)
+        i++;
+    return i;
+}
+
+/* "(const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + ..." */
+static Str address(const Epilogue *e, const char *list, int place, int binding)
+{
+    const Binding *b = &e->k->kernel->bindings[binding];
+    const char *type = expr_held(binding_tensor(e->k->kernel, binding)->type);
+    Text text = {.arena = e->k->arena};
+    text_printf(&text, "(%s%s *)g.%s[%d].ptr", b->result ? "" : "const ", type, list, place);
+    static const char *const index[2] = {"row", "col"};
+    for (int d = 0; d < 2; d++)
+        if (b->has[d])
+            text_printf(&text, " + %s * g.%s[%d].stride[%d]", index[d], list, place, d);
+    return text_str(&text);
+}
+
+static Str row_input(void *user, const DagNode *node)
+{
+    const Epilogue *e = user;
+    int binding = kernel_input(e->k->kernel, node), place = operand_of(e, binding);
+    return str_format(e->k->arena, "*(%.*s)",
+                      STR_FMT(address(e, "operand", place, binding)));
+}
+
+static Str element_input(void *user, const DagNode *node)
+{
+    const Epilogue *e = user;
+    int place = operand_of(e, kernel_input(e->k->kernel, node));
+    return node->type == DT_F32 ? str_format(e->k->arena, "i ? in%d.y : in%d.x", place, place)
+                                : str_format(e->k->arena, "(IsoU16)(in%d >> 16 * i)", place);
+}
+
+static void write_loads(Epilogue *e)
+{
+    for (int i = 0; i < e->touched.n_operands; i++) {
+        int binding = e->touched.operand[i];
+        if (!e->k->kernel->bindings[binding].has[1])
+            continue;
+        bool f32 = binding_tensor(e->k->kernel, binding)->type == DT_F32;
+        writer_line(&e->w, "const %s in%d = %s(%.*s, g.operand[%d].stride[1], valid);",
+                    f32 ? "float2" : "unsigned", i, f32 ? "iso_load_pair_f32" : "iso_load_pair",
+                    STR_FMT(address(e, "operand", i, binding)), i);
+    }
+}
+
+/* The accumulators are the reduces' values. */
+static void bind_parts(Epilogue *e)
+{
+    for (int p = 0; p < e->group->n_products; p++) {
+        const DagNode *reduce = e->group->product[p].reduce;
+        Str value = str_format(e->k->arena, "acc[%d][i]", p);
+        expr_bind(&e->element, reduce, expr_round_text(e->k->arena, reduce->type, value));
+    }
+}
+
+static void write_column(Epilogue *e)
+{
+    for (int i = 0; i < e->group->n_pieces; i++) {
+        const DagPiece *piece = e->group->pieces[i];
+        Str value = expr_value(&e->element, piece->value);
+        if (piece->value->type == DT_F32)
+            writer_line(&e->w, "out%d[i] = %.*s;", i, STR_FMT(value));
+        else
+            writer_line(&e->w, "out%d |= (unsigned)%.*s << 16 * i;", i, STR_FMT(value));
+    }
+}
+
+static void write_stores(Epilogue *e)
+{
+    for (int i = 0; i < e->group->n_pieces; i++) {
+        int binding = kernel_piece(e->k->kernel, e->group->pieces[i]), place = 0;
+        while (e->touched.result[place] != binding)
+            place++;
+        Str to = address(e, "result", place, binding);
+        if (e->group->pieces[i]->value->type == DT_F32)
+            writer_line(&e->w, "iso_store_pair_f32(%.*s, g.result[%d].stride[1], valid, "
+                               "out%d[0], out%d[1]);", STR_FMT(to), place, i, i);
+        else
+            writer_line(&e->w, "iso_store_pair(%.*s, g.result[%d].stride[1], valid, out%d);",
+                        STR_FMT(to), place, i);
+    }
+}
+
+/* One group's epilogue as statements: loads, two columns, stores. */
+static Str group_epilogue(KernelText *k, const GemmGroup *group)
+{
+    Epilogue e = {.k = k, .group = group};
+    emit_group_bindings(k->kernel, group, &e.touched);
+    writer_init(&e.w, k->arena);
+    e.row = (ExprScope){.w = &e.w, .census = &k->census, .input = row_input, .user = &e};
+    e.element = (ExprScope){.w = &e.w, .outer = &e.row, .census = &k->census,
+                            .input = element_input, .user = &e};
+    bind_parts(&e);
+    expr_hoist(&e.row, group_values(k->arena, group), group->n_pieces, dim_mask(&group->cols));
+    write_loads(&e);
+    for (int i = 0; i < group->n_pieces; i++)
+        writer_line(&e.w, group->pieces[i]->value->type == DT_F32 ? "float out%d[2];"
+                                                                  : "unsigned out%d = 0;", i);
+    writer_line(&e.w, "#pragma unroll");
+    writer_open(&e.w, "for (int i = 0; i < 2; ++i)");
+    write_column(&e);
+    writer_close(&e.w, "");
+    write_stores(&e);
+    return text_str(&e.w.text);
+}
+
+/* Groups that do the same share the text; others are told apart. */
+static void write_groups(KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    Str text[MAX_GROUPS];
+    bool same = true;
+    for (int i = 0; i < gemm->n_groups; i++) {
+        Census before = k->census;
+        text[i] = group_epilogue(k, &gemm->group[i]);
+        same = same && str_eq(text[i], text[0]);
+        if (i && str_eq(text[i], text[0]))
+            k->census = before;
+    }
+    for (int i = 0; i < (same ? 1 : gemm->n_groups); i++) {
+        if (!same)
+            writer_open(&k->head, "if (group == %d)", i);
+        writer_insert(&k->head, text[i]);
+        if (!same)
+            writer_close(&k->head, "");
+    }
+}
+
+/* "LL+" as 'L', 'L', '+' */
+static Str quoted(Arena *arena, Str program)
+{
+    Text text = {.arena = arena};
+    for (int i = 0; i < program.n; i++)
+        text_printf(&text, "%s'%c'", i ? ", " : "", program.s[i]);
+    return text_str(&text);
+}
+
+static void write_op(KernelText *k, Str program, bool epilogue)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    const GemmProduct *product = &gemm->group[0].product[0];
+    bool join = k->kernel->family == FAMILY_JOIN;
+    bool f16 = !join && binding_tensor(k->kernel, gemm->a)->type == DT_F16;
+    bool a_trans = !join && !gemm->a_k_inner, b_trans = !join && !product->b_k_inner;
+    static const char *const truth[2] = {"false", "true"};
+    Writer *w = &k->head;
+    writer_open(w, "struct Op");
+    writer_line(w, "static constexpr int groups = %d, parts = %d;", gemm->n_groups,
+                gemm->group[0].n_products);
+    writer_line(w, "static constexpr bool f16 = %s, a_trans = %s, b_trans = %s;", truth[f16],
+                truth[a_trans], truth[b_trans]);
+    writer_line(w, "using Tree = IsoTree<%.*s>;", STR_FMT(quoted(k->arena, program)));
+    if (epilogue) {
+        writer_open(w, "static __device__ __forceinline__ void epilogue(int group, "
+                       "const IsoGemmGroup &g, int row, int col, int valid, "
+                       "const float (&acc)[parts][2])");
+        write_groups(k);
+        writer_close(w, "");
+    }
+    writer_close(w, ";");
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+static void count_leaves(KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    int group = k->contract->numerics->group, parts = gemm->group[0].n_products;
+    for (int i = 0; i < gemm->n_leaves; i++)
+        k->census.mma_steps +=
+            parts * (int)((gemm->leaf_hi[i] - gemm->leaf_lo[i] + group - 1) / group);
+}
+
+static void count_joins(KernelText *k, const JoinProgram *program)
+{
+    for (int i = 0; i < program->total_ops; i++)
+        k->census.add += program->ops[i].kind == NODE_JOIN;
+}
+
+static i64 pad64(i64 n)
+{
+    return (n + 63) / 64 * 64;
+}
+
+/* The rule is at the head of iso_abi.cuh. */
+static void emit_wgmma(KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    int parts = gemm->group[0].n_products, bm = gemm->tile_m, bn = gemm->tile_n;
+    bool b_trans = !gemm->group[0].product[0].b_k_inner;
+    bool pairs = gemm->leaves != LEAVES_ACROSS_CTAS && bn * parts <= PAIR_REGISTERS;
+    write_op(k, postfix_text(k->arena, &gemm->program, gemm->roots_out, pairs), !gemm->roots_out);
+    k->parameters = "const __grid_constant__ IsoGemmArgs args, "
+                    "const __grid_constant__ IsoGemmMaps maps";
+    k->arguments = "IsoGemmArgs, IsoGemmMaps";
+    k->threads = 128 * (1 + bm / 64);
+    k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
+    i64 stage = bm * 128 + parts * (b_trans ? pad64(bn) : bn) * 128 + 16;
+    k->shared_bytes = 1024 + gemm->stages * stage;
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_wgmma.cuh\n");
+    writer_line(&k->body, "iso_gemm_wgmma<Op, IsoWgmmaTile<%d, %d, %d>>(args, maps);", bm, bn,
+                gemm->stages);
+}
+
+static void emit_stream(KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    i64 parts = gemm->group[0].n_products, bm = gemm->tile_m, bn = gemm->tile_n;
+    bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
+    Str program = postfix_text(k->arena, &gemm->program, gemm->roots_out, false);
+    write_op(k, program, !gemm->roots_out);
+    k->parameters = "const __grid_constant__ IsoGemmArgs args";
+    k->arguments = "IsoGemmArgs";
+    k->threads = 128;
+    k->bounds = "128";
+    k->shared_bytes = gemm->stages * (bm + parts * bn) * gemm->tile_k * 2;
+    if (!split)
+        k->shared_bytes += (postfix_depth(program) - 1) * parts * bm * bn * 4;
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_stream.cuh\n");
+    writer_line(&k->body, "iso_gemm_stream<Op, IsoStreamTile<%d, %d, %d, %d, %s>>(args);",
+                gemm->tile_m, gemm->tile_n, gemm->tile_k, gemm->stages, split ? "true" : "false");
+}
+
+void emit_gemm(KernelText *k)
+{
+    k->family = "gemm";
+    if (k->kernel->gemm.kernel == KERNEL_WGMMA)
+        emit_wgmma(k);
+    else
+        emit_stream(k);
+    count_leaves(k);
+    count_joins(k, &k->kernel->gemm.program);
+}
+
+void emit_join(KernelText *k)
+{
+    const JoinProgram *program = &k->kernel->join.program;
+    write_op(k, postfix_text(k->arena, program, false, false), true);
+    k->family = "join";
+    k->parameters = "const __grid_constant__ IsoJoinArgs args";
+    k->arguments = "IsoJoinArgs";
+    k->threads = 256;
+    k->bounds = "256";
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_join.cuh\n");
+    writer_line(&k->body, "iso_join<Op>(args);");
+    count_joins(k, program);
+}
