@@ -43,7 +43,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(BUILD)/iso.pc $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all check unit demo lint san clang fuzz bench deps install clean
+.PHONY: all check unit gpu_suite demo lint san clang fuzz bench deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -73,10 +73,10 @@ $(BUILD)/gen/isoc_scan.c: grammar/isoc.l
 	@$(FLEX) --header-file=$(BUILD)/gen/isoc_scan.h -o $@ $<
 $(BUILD)/gen/isoc_scan.h: $(BUILD)/gen/isoc_scan.c ;
 
-$(BUILD)/gen/device_text.c: tools/embed.sh $(device) $(wildcard compiler/device)
+$(BUILD)/gen/device_text.c: tests/tools/embed.sh $(device) $(wildcard compiler/device)
 	@mkdir -p $(@D)
 	@echo "  embed compiler/device"
-	@sh tools/embed.sh $(device) > $@
+	@sh tests/tools/embed.sh $(device) > $@
 
 $(BUILD)/libiso.a: $(lib_obj)
 	@echo "  ar   $@"
@@ -95,11 +95,27 @@ $(BUILD)/unit: $(unit_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $$(pkg-config --libs check) $(LIBS)
 
-$(BUILD)/iso.pc: tools/iso.pc.in Makefile
+$(BUILD)/iso.pc: tests/tools/iso.pc.in Makefile
 	@mkdir -p $(@D)
 	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
--include $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
+# The GPU suite is built anywhere; it runs where there is a driver.
+gpu_obj := $(call object,$(wildcard tests/gpu/*.c))
+$(BUILD)/obj/tests/gpu/%.o: CPPFLAGS_ALL += -Icompiler/device -Itests/gpu
+$(gpu_obj): | $(BUILD)/gen/suite_text.h
+
+$(BUILD)/gen/suite_text.h: tests/gpu/values.cuh tests/gpu/check.cu
+	@mkdir -p $(@D)
+	@(echo 'static const char suite_text[] ='; cat $^ | sed -e '/#include "values.cuh"/d' \
+	    -e 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n"/'; echo ';') > $@
+
+$(BUILD)/gpu_suite: $(gpu_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+gpu_suite: $(BUILD)/gpu_suite
+
+-include $(gpu_obj:.o=.d) $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
 
 # ---- tests -----------------------------------------------------------------------------------
 
@@ -108,17 +124,17 @@ unit: $(BUILD)/unit
 	@$(BUILD)/unit
 
 check:
-	@sh tools/deps.sh build
+	@sh tests/tools/deps.sh build
 	@$(MAKE) --no-print-directory all lint unit
-	@BUILD=$(BUILD) sh tools/check.sh
+	@BUILD=$(BUILD) sh tests/tools/check.sh
 
 lint:
-	@sh tools/lint.sh
+	@sh tests/tools/lint.sh
 
 demo:
-	@sh tools/deps.sh build nvrtc
+	@sh tests/tools/deps.sh build nvrtc
 	@$(MAKE) --no-print-directory all
-	@BUILD=$(BUILD) sh tools/demo.sh
+	@BUILD=$(BUILD) sh tests/tools/demo.sh
 
 san:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/san OPT="-O1 -g" CPPFLAGS=-DISOC_PURIFY \
@@ -128,7 +144,7 @@ clang:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang all unit
 
 fuzz: $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-	@BUILD=$(BUILD) sh tools/fuzz.sh
+	@BUILD=$(BUILD) sh tests/tools/fuzz.sh
 
 # libFuzzer comes with clang; the fuzzed code is built with it, apart from the ordinary objects.
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(lib_src) $(gen_src)
@@ -139,10 +155,10 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(lib_src) $(gen_src)
 	    $(gen_src) $(LIBS)
 
 bench: all
-	@BUILD=$(BUILD) sh tools/bench.sh
+	@BUILD=$(BUILD) sh tests/tools/bench.sh
 
 deps:
-	@sh tools/deps.sh build nvrtc clang
+	@sh tests/tools/deps.sh build nvrtc clang
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
@@ -152,7 +168,7 @@ install: all
 	install -m 755 $(BUILD)/libiso.so $(DESTDIR)$(PREFIX)/lib/libiso.so.$(VERSION)
 	ln -sf libiso.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libiso.so.0
 	ln -sf libiso.so.0 $(DESTDIR)$(PREFIX)/lib/libiso.so
-	install -m 644 runtime/iso.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 runtime/iso.h runtime/status.def $(DESTDIR)$(PREFIX)/include/
 	install -m 644 $(BUILD)/iso.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 	cp -r contracts $(DESTDIR)$(PREFIX)/share/isoc/
 

@@ -53,6 +53,7 @@ typedef struct OpLayout {
     Cuts cut, finish;
     bool cuts_reduced[MAX_MESHES]; /* the cut axis is reduced by the op: roots must be joined */
     bool any_reduced;
+    const DagNode *reduced; /* the first cut reduce, NULL: none */
     Move *param_move;  /* per parameter: what brings it from where it is held */
     Move *result_move; /* per result: what brings it to where it is held */
 } OpLayout;
@@ -67,6 +68,9 @@ typedef struct Part {
 /* Refuses (ISO4xxx, on the layout) cuts inside a node with the legal degrees, degrees that do not
  * divide, cuts of axes that the op holds at an index, and moves the table refuses. Warns (-Wroots)
  * where a rank owns more than one root. */
+/* The checks alone, before movement is known: true if the op's cuts are legal. */
+bool layout_check(const Contract *contract, const OpDag *op, const OpLayout *at, Arena *arena,
+                  Diags *diags);
 bool layout_apply(const Contract *contract, const OpDag *op, const Layout *layout, OpLayout *out,
                   Arena *arena, Diags *diags);
 
@@ -83,6 +87,19 @@ void part_rows(const Part *part, i64 rows, i64 *lo, i64 *hi);
 bool layout_cuts(const Contract *contract, const OpLayout *at, const DagNode *reduce);
 /* The ranks whose roots of the op's cut reduces `rank` joins, in the order of their elements. */
 int layout_sources(const Contract *contract, const OpLayout *at, int rank, int *ranks);
+/* Index and count of the pieces that the meshes cut an atom into, for a rank; count 1: uncut. */
+void layout_piece(const Contract *contract, const OpLayout *at, const Cuts *cuts, int atom,
+                  int rank, i64 *index, i64 *count);
+/* The cuts of whatever has the atoms of a mask, by the layout's meshes or the op's overrides. */
+void layout_cuts_of(const Contract *contract, const OpLayout *at, u64 mask, bool overridden,
+                    Cuts *cuts);
+/* The cuts of a tensor as it is held. */
+void layout_held_cuts(const Contract *contract, const OpLayout *at, const Tensor *tensor,
+                      Cuts *cuts);
+/* A listed axis is cut along its outermost atom. */
+int axis_outer_atom(const Contract *contract, int axis);
+/* The factor after an atom's axis in the product that holds it, by its outermost atom; or -1. */
+int axis_next_atom(const Contract *contract, int atom);
 /* The reduce's elements [lo, hi) in a part; false where they are not contiguous in its order. */
 bool layout_range(const Contract *contract, const DagNode *reduce, const Part *part, i64 *lo,
                   i64 *hi);

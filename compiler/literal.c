@@ -150,7 +150,7 @@ static bool scan_literal(Str text, Quotient *q)
     return true;
 }
 
-/* ---- rounding --------------------------------------------------------------------------------- */
+/* ---- rounding -------------------------------------------------------------------------------- */
 
 typedef struct Format {
     int precision, least; /* significant bits; exponent of the least normal value */

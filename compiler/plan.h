@@ -25,6 +25,7 @@ typedef struct Binding {
     const Fix *fixes;
     int n_dims;    /* of the kernel or group that it belongs to */
     bool has[MAX_DIMS];
+    int group;     /* GEMM, JOIN of GEMM: the group whose epilogue touches it; -1: a or b */
     int coordinate; /* axis id of a ragged axis's coordinate (position) that the tensor has: its
                        index is what the row's token says; -1: none */
 } Binding;
@@ -77,12 +78,13 @@ typedef struct Gemm {
     i64 leaf_lo[MAX_LEAVES], leaf_hi[MAX_LEAVES]; /* elements of k, relative to the rank's part */
     JoinProgram program; /* over the leaves; with roots_out the stack ends with n_roots values */
     int n_roots;
+    int root_leaves[MAX_LEAVES]; /* leaves below each root, in order */
     KernelChoice kernel;
     LeafPlace leaves;
     int tile_m, tile_n, tile_k, stages;
 } Gemm;
 
-/* ---- row, map, join ---------------------------------------------------------------------------- */
+/* ---- row, map, join -------------------------------------------------------------------------- */
 
 /* The one tree shape of rows: contiguous parts of the axis, each summed by lanes (one lane: the
  * whole part in order), the lanes joined, then the parts. */
@@ -131,7 +133,7 @@ typedef struct Join {
 typedef struct Kernel {
     Family family;
     const OpDag *op;
-    int n_dims;               /* MAP: all; ROW: outer dims, then the reduced one; JOIN: rows, cols */
+    int n_dims;               /* MAP: all; ROW: outer dims, then the reduced one; GEMM: none */
     PlanDim dims[MAX_DIMS];
     int n_bindings;
     Binding bindings[MAX_BINDINGS];
@@ -142,12 +144,12 @@ typedef struct Kernel {
     Join join;
 } Kernel;
 
-/* ---- what runs when ------------------------------------------------------------------------------ */
+/* ---- what runs when -------------------------------------------------------------------------- */
 
 typedef struct Variant {
     i64 rows_min, rows_max; /* inclusive, of the global row count */
     const char *schedule;   /* "contract" or "table": who chose it */
-    int *kernel_of_rank;    /* index into Plan.kernels */
+    int *kernel_of_rank;    /* index into Plan.kernels; -1: the rank has nothing to compute */
 } Variant;
 
 typedef struct PlanOp {

@@ -7,7 +7,7 @@
 
 typedef struct Obligation {
     Str op, layout, schedule; /* schedule: "rows 1..64 kernel 3" */
-    Str what;                 /* the obligation's name: "tree", "epilogue", "coverage", "movement" */
+    Str what;                 /* the obligation's name: tree, epilogue, coverage, movement */
     bool holds;
     Str detail;               /* what was compared; on failure the first difference */
     Digest contract, plan;    /* the two terms */

@@ -26,7 +26,7 @@ iso_status launch_cuda(const Launch *launch)
     return iso_fail(ISO_INTERNAL, "a kernel of no family");
 }
 
-/* ---- column groups --------------------------------------------------------------------------------- */
+/* ---- column groups ---- */
 
 int64_t groups_columns(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
 {
@@ -65,9 +65,9 @@ iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups)
     iso_status status = ISO_OK;
     for (int g = 0; g < gemm->n_groups && !status; g++) {
         const MfGroup *group = &gemm->group[g];
-        groups[g].columns = (int)part_size(launch->op->module->manifest,
-                                           op_part(launch->op, launch->phase), &group->cols,
-                                           launch->run->rows);
+        groups[g].columns =
+            (int)part_size(launch->op->module->manifest, op_part(launch->op, launch->phase),
+                           &group->cols, launch->run->rows);
         for (int i = 0; views && !status && i < group->n_operands; i++)
             status = bind_view(launch, group, group->operand[i], &groups[g].operand[i]);
         for (int i = 0; views && !status && i < group->n_results; i++)
@@ -76,7 +76,7 @@ iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups)
     return status;
 }
 
-/* ---- sizes -------------------------------------------------------------------------------------------- */
+/* ---- sizes ---- */
 
 /* One rank's roots: ((root * parts + part) * rows + row) * columns + column for products,
  * (root * values + value) * rows + row for rows. Roots are those of the first variant: every

@@ -15,12 +15,11 @@ static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gem
 {
     int64_t tiles = 0;
     for (int g = 0; g < gemm->n_groups; g++)
-        tiles += ceil_div(part_size(op->module->manifest, op_part(op, phase), &gemm->group[g].cols,
-                                    rows),
-                          gemm->tile_n);
+        tiles += ceil_div(
+            part_size(op->module->manifest, op_part(op, phase), &gemm->group[g].cols, rows),
+            gemm->tile_n);
     return tiles;
 }
-
 
 static void wgmma_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
@@ -75,7 +74,7 @@ size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
     return counter_bytes(&spec->gemm, &grid) + partial_bytes(&spec->gemm, &grid);
 }
 
-/* ---- operands --------------------------------------------------------------------------------------- */
+/* ---- operands ---- */
 
 /* An operand of a product: its address and the stride between its rows, or between its k. */
 typedef struct Operand {
@@ -86,27 +85,28 @@ typedef struct Operand {
     bool f16;
 } Operand;
 
-static iso_status bind_operand(const Launch *launch, int binding, bool k_inner,
-                               const MfAtoms *rows, Operand *operand)
+static iso_status bind_operand(const Launch *launch, int binding, bool k_inner, const MfAtoms *rows,
+                               Operand *operand)
 {
     const iso_op *op = launch->op;
     const MfBinding *bound = &launch->spec->bindings[binding];
     const MfAtoms *dims[] = {rows, &launch->spec->gemm.k};
     View view;
-    iso_status status = view_bind(op, launch->phase, bound, dims, 2, launch->tensors,
-                                  launch->run->rows, &view);
+    iso_status status =
+        view_bind(op, launch->phase, bound, dims, 2, launch->tensors, launch->run->rows, &view);
     if (status)
         return status;
     const MfTensor *tensor = &op->op->tensors[bound->tensor];
     if (view.stride[k_inner ? 1 : 0] != 1)
-        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s must be contiguous (stride 1) along its "
+        return iso_fail(ISO_BAD_TENSOR,
+                        "op %s: tensor %s must be contiguous (stride 1) along its "
                         "innermost axis, it has stride %" PRId64,
                         op->op->name, tensor->name, view.stride[k_inner ? 1 : 0]);
     *operand = (Operand){
         .data = view.data,
         .stride = view.stride[k_inner ? 0 : 1],
-        .rows = part_size(op->module->manifest, op_part(op, launch->phase), rows,
-                          launch->run->rows),
+        .rows =
+            part_size(op->module->manifest, op_part(op, launch->phase), rows, launch->run->rows),
         .k_inner = k_inner,
         .f16 = tensor->dtype == ISO_F16,
     };
@@ -129,7 +129,8 @@ static iso_status encode_map(const Launch *launch, const Operand *operand, int b
     if (leaves == 1)
         k_strides[0] = 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
     if ((uintptr_t)operand->data % 16 || step % 16 || k_strides[0] % 16)
-        return iso_fail(ISO_BAD_TENSOR, "op %s: the tensor-copy kernel needs 16-byte aligned rows; "
+        return iso_fail(ISO_BAD_TENSOR,
+                        "op %s: the tensor-copy kernel needs 16-byte aligned rows; "
                         "got data %p with a row stride of %" PRId64 " elements",
                         launch->op->op->name, operand->data, operand->stride);
     CuTensorMap map;
@@ -142,7 +143,7 @@ static iso_status encode_map(const Launch *launch, const Operand *operand, int b
     return driver_check(driver, result, "cuTensorMapEncodeTiled");
 }
 
-/* ---- products ------------------------------------------------------------------------------------------ */
+/* ---- products ---- */
 
 static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemmMaps *maps)
 {
@@ -213,7 +214,7 @@ iso_status launch_gemm(const Launch *launch)
     return launch_kernel(launch, &grid, parameters);
 }
 
-/* ---- joins ---------------------------------------------------------------------------------------------- */
+/* ---- joins ---- */
 
 /* Where the rows that a rank finishes lie among the rows of the roots. */
 static void join_rows(const Launch *launch, IsoJoinArgs *args)

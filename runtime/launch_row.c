@@ -20,8 +20,8 @@ static void bind_extents(const Launch *launch, IsoMapArgs *args)
                 continue;
             for (int j = 0; j < dim->n; j++)
                 if (j != i)
-                    args->rows_each *= (unsigned)part_atom_size(manifest, part, dim->atom[j],
-                                                                launch->run->rows);
+                    args->rows_each *=
+                        (unsigned)part_atom_size(manifest, part, dim->atom[j], launch->run->rows);
         }
     }
 }
@@ -41,8 +41,10 @@ static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
     for (int i = 0; i < spec->n_bindings; i++) {
         View view;
         if (spec->bindings[i].coordinate && !launch->run->positions)
-            return iso_fail(ISO_INVALID_ARGUMENT, "op %s is indexed by position: iso_run.positions "
-                            "must hold each row's", launch->op->op->name);
+            return iso_fail(ISO_INVALID_ARGUMENT,
+                            "op %s is indexed by position: iso_run.positions "
+                            "must hold each row's",
+                            launch->op->op->name);
         iso_status status = view_bind(launch->op, launch->phase, &spec->bindings[i], dims,
                                       spec->n_dims, launch->tensors, launch->run->rows, &view);
         if (status)
@@ -101,9 +103,9 @@ static iso_status bind_sources(const Launch *launch, IsoRowArgs *args)
     part_rows_of(op_part(op, ISO_PHASE_PART), launch->run->rows, &all, &end);
     args->row_begin = (int)((mine - all) * args->map.rows_each);
     for (int i = 0; i < heard->n; i++)
-        args->source[i] = (IsoJoinSource){launch->sources[heard->rank[i]],
-                                          outer_rows(launch, ISO_PHASE_PART), 0,
-                                          launch->spec->roots_of_source[i]};
+        args->source[i] =
+            (IsoJoinSource){launch->sources[heard->rank[i]], outer_rows(launch, ISO_PHASE_PART), 0,
+                            launch->spec->roots_of_source[i]};
     return ISO_OK;
 }
 

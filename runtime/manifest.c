@@ -42,7 +42,7 @@ static void *take(Reader *r, size_t n, size_t size)
     return block->data;
 }
 
-/* ---- members ---------------------------------------------------------------------------------- */
+/* ---- members ---- */
 
 static int64_t get_int(Reader *r, json_t *object, const char *member, int64_t lo, int64_t hi)
 {
@@ -133,7 +133,7 @@ static void *get_objects(Reader *r, json_t *object, const char *member, size_t m
     return elements;
 }
 
-/* ---- tensors and ops ----------------------------------------------------------------------------- */
+/* ---- tensors and ops ---- */
 
 static void read_atom_list(Reader *r, json_t *array, const char *member, MfAtoms *atoms)
 {
@@ -185,10 +185,10 @@ static void read_op(Reader *r, json_t *object, void *element)
     MfOp *op = element;
     op->name = get_string(r, object, "name");
     get_digest(r, object, "fingerprint", op->fingerprint);
-    MfTensor *params = get_objects(r, object, "params", 64, sizeof(MfTensor), &op->n_params,
-                                   read_tensor);
-    MfTensor *results = get_objects(r, object, "results", 64, sizeof(MfTensor), &op->n_results,
-                                    read_tensor);
+    MfTensor *params =
+        get_objects(r, object, "params", 64, sizeof(MfTensor), &op->n_params, read_tensor);
+    MfTensor *results =
+        get_objects(r, object, "results", 64, sizeof(MfTensor), &op->n_results, read_tensor);
     op->tensors = take(r, (size_t)(op->n_params + op->n_results), sizeof(MfTensor));
     if (r->status)
         return;
@@ -196,7 +196,7 @@ static void read_op(Reader *r, json_t *object, void *element)
     memcpy(op->tensors + op->n_params, results, (size_t)op->n_results * sizeof(MfTensor));
 }
 
-/* ---- kernels and specs ------------------------------------------------------------------------------ */
+/* ---- kernels and specs ---- */
 
 static MfFamily get_family(Reader *r, json_t *object)
 {
@@ -323,8 +323,8 @@ static void read_spec(Reader *r, json_t *object, void *element)
     json_t *dims = get_array(r, object, "dims", MF_MAX_DIMS, &spec->n_dims);
     for (int i = 0; i < spec->n_dims; i++)
         read_atom_list(r, json_array_get(dims, (size_t)i), "dims", &spec->dims[i]);
-    spec->bindings = get_objects(r, object, "bindings", 64, sizeof(MfBinding), &spec->n_bindings,
-                                 read_binding);
+    spec->bindings =
+        get_objects(r, object, "bindings", 64, sizeof(MfBinding), &spec->n_bindings, read_binding);
     if (r->status)
         return;
     check_bindings(r, spec);
@@ -341,7 +341,7 @@ static void read_spec(Reader *r, json_t *object, void *element)
     }
 }
 
-/* ---- layouts ------------------------------------------------------------------------------------------ */
+/* ---- layouts ---- */
 
 static void read_mesh(Reader *r, json_t *object, void *element)
 {
@@ -363,8 +363,8 @@ static void read_part_atoms(Reader *r, json_t *atoms, MfPart *part)
             return;
         }
         part->lo[atom] = element_int(r, range, 0, "atoms", 0, r->out->atoms[atom].stored);
-        part->hi[atom] = element_int(r, range, 1, "atoms", part->lo[atom],
-                                     r->out->atoms[atom].stored);
+        part->hi[atom] =
+            element_int(r, range, 1, "atoms", part->lo[atom], r->out->atoms[atom].stored);
     }
 }
 
@@ -439,15 +439,15 @@ static void read_layout(Reader *r, json_t *object, void *element)
     MfLayout *layout = element;
     layout->name = get_string(r, object, "name");
     layout->ranks = (int)get_int(r, object, "ranks", 1, 1 << 20);
-    layout->meshes = get_objects(r, object, "meshes", 64, sizeof(struct MfMesh), &layout->n_meshes,
-                                 read_mesh);
+    layout->meshes =
+        get_objects(r, object, "meshes", 64, sizeof(struct MfMesh), &layout->n_meshes, read_mesh);
     json_t *ops = get_array(r, object, "ops", 1 << 16, &layout->n_ops);
     layout->ops = take(r, (size_t)layout->n_ops, sizeof(MfLayoutOp));
     for (int i = 0; layout->ops && i < layout->n_ops && !r->status; i++)
         read_layout_op(r, json_array_get(ops, (size_t)i), &layout->ops[i], layout->ranks);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------ */
+/* ---- the whole ---- */
 
 enum { FORMAT = 1 };
 
@@ -468,13 +468,15 @@ static void read_all(Reader *r, json_t *root)
     m->arch = get_string(r, root, "arch");
     get_digest(r, contract, "fingerprint", m->fingerprint);
     get_digest(r, root, "cubin_sha256", m->cubin);
-    m->sources = get_objects(r, root, "sources", 4096, sizeof(MfSource), &m->n_sources, read_source);
+    m->sources =
+        get_objects(r, root, "sources", 4096, sizeof(MfSource), &m->n_sources, read_source);
     m->atoms = get_objects(r, root, "atoms", MF_MAX_ATOMS, sizeof(MfAtom), &m->n_atoms, read_atom);
     m->ops = get_objects(r, root, "ops", 1 << 16, sizeof(MfOp), &m->n_ops, read_op);
-    m->kernels = get_objects(r, root, "kernels", 1 << 16, sizeof(MfKernel), &m->n_kernels,
-                             read_kernel);
+    m->kernels =
+        get_objects(r, root, "kernels", 1 << 16, sizeof(MfKernel), &m->n_kernels, read_kernel);
     m->specs = get_objects(r, root, "specs", 1 << 16, sizeof(MfSpec), &m->n_specs, read_spec);
-    m->layouts = get_objects(r, root, "layouts", 4096, sizeof(MfLayout), &m->n_layouts, read_layout);
+    m->layouts =
+        get_objects(r, root, "layouts", 4096, sizeof(MfLayout), &m->n_layouts, read_layout);
 }
 
 iso_status manifest_read(const char *json, size_t size, Manifest **manifest)
@@ -483,7 +485,8 @@ iso_status manifest_read(const char *json, size_t size, Manifest **manifest)
     json_error_t error;
     json_t *root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        return iso_fail(ISO_NOT_ISO, "the manifest is not JSON: line %d: %s", error.line, error.text);
+        return iso_fail(ISO_NOT_ISO, "the manifest is not JSON: line %d: %s", error.line,
+                        error.text);
     Manifest *m = calloc(1, sizeof *m);
     Memory *memory = calloc(1, sizeof *memory);
     if (!m || !memory) {

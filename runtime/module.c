@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- bytes -------------------------------------------------------------------------------------- */
+/* ---- bytes ---- */
 
 static iso_status read_file(const char *path, unsigned char **data, size_t *size)
 {
@@ -47,7 +47,7 @@ static bool is_contract(const char *path)
     return n > 4 && !strcmp(path + n - 4, ".iso");
 }
 
-/* ---- opening -------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static iso_status open_manifest(iso_module *module, const void *data, size_t size)
 {
@@ -75,8 +75,8 @@ static iso_status make_ops(iso_module *module)
         const MfLayout *layout = &manifest->layouts[l];
         for (int i = 0; i < layout->n_ops; i++)
             for (int rank = 0; rank < layout->ranks; rank++)
-                *op++ = (iso_op){module, layout, &layout->ops[i],
-                                 &manifest->ops[layout->ops[i].op], rank};
+                *op++ = (iso_op){module, layout, &layout->ops[i], &manifest->ops[layout->ops[i].op],
+                                 rank};
     }
     return ISO_OK;
 }
@@ -90,7 +90,8 @@ static iso_status check_architecture(iso_module *module, CuDevice device)
     driver->device_attribute(&module->multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, device);
     if (major * 10 + minor == want)
         return ISO_OK;
-    return iso_fail(ISO_ARCHITECTURE, "the cubin is for %s, the device has compute capability %d.%d",
+    return iso_fail(ISO_ARCHITECTURE,
+                    "the cubin is for %s, the device has compute capability %d.%d",
                     module->manifest->arch, major, minor);
 }
 
@@ -107,11 +108,11 @@ static iso_status load_functions(iso_module *module)
             driver, driver->module_function(&module->functions[i], module->cubin, kernel->name),
             kernel->name);
         if (!status && kernel->shared_bytes > 48 * 1024)
-            status = driver_check(driver,
-                                  driver->function_set(module->functions[i],
-                                                       CU_FUNC_MAX_DYNAMIC_SHARED,
-                                                       kernel->shared_bytes),
-                                  "cuFuncSetAttribute");
+            status =
+                driver_check(driver,
+                             driver->function_set(module->functions[i], CU_FUNC_MAX_DYNAMIC_SHARED,
+                                                  kernel->shared_bytes),
+                             "cuFuncSetAttribute");
         if (status)
             return status;
     }
@@ -141,8 +142,8 @@ static iso_status open_cpu(iso_module *module, int threads)
     for (int i = 0; i < manifest->n_sources; i++)
         sources[i] = (isoc_source){manifest->sources[i].name, manifest->sources[i].text};
     char *messages = NULL;
-    isoc_status opened = isoc_session_open(sources, (size_t)manifest->n_sources, &module->session,
-                                           &messages);
+    isoc_status opened =
+        isoc_session_open(sources, (size_t)manifest->n_sources, &module->session, &messages);
     free(sources);
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     module->cpu_threads = threads > 0 ? threads : processors > 0 ? (int)processors : 1;
@@ -198,7 +199,7 @@ iso_status iso_module_load_data(iso_module **module, const void *data, size_t si
     return status;
 }
 
-/* ---- from a file ------------------------------------------------------------------------------------ */
+/* ---- from a file ---- */
 
 static iso_status compile_and_load(iso_module **module, const char *path, const iso_config *config)
 {
@@ -247,7 +248,7 @@ void iso_module_unload(iso_module *module)
     free(module);
 }
 
-/* ---- what a module says of itself ---------------------------------------------------------------------- */
+/* ---- what a module says of itself ---- */
 
 iso_status iso_module_fingerprint(const iso_module *module, uint8_t digest[32])
 {
@@ -263,8 +264,9 @@ iso_status iso_module_expect(const iso_module *module, const uint8_t digest[32])
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_module_expect: NULL argument");
     if (!memcmp(digest, module->manifest->fingerprint, 32))
         return ISO_OK;
-    return iso_fail(ISO_FINGERPRINT, "contract %s has another fingerprint than the one expected; "
-                                     "`isoc diff` names the ops that differ",
+    return iso_fail(ISO_FINGERPRINT,
+                    "contract %s has another fingerprint than the one expected; "
+                    "`isoc diff` names the ops that differ",
                     module->manifest->contract);
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- lookup ------------------------------------------------------------------------------------ */
+/* ---- lookup ---- */
 
 static void degrees_text(const MfLayout *layout, char *text, size_t size)
 {
@@ -39,7 +39,9 @@ static iso_status find_layout(const Manifest *manifest, const iso_layout *wanted
         return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout of one rank",
                         manifest->contract);
     return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout %s", manifest->contract,
-                    wanted->name ? wanted->name : wanted->degrees ? wanted->degrees : "(null)");
+                    wanted->name      ? wanted->name
+                    : wanted->degrees ? wanted->degrees
+                                      : "(null)");
 }
 
 /* The module's handles lie in the order layout, op, rank. */
@@ -68,7 +70,7 @@ iso_status iso_op_get(const iso_module *module, const char *name, const iso_layo
     return iso_fail(ISO_UNKNOWN_OP, "contract %s has no op %s", module->manifest->contract, name);
 }
 
-/* ---- what an op takes ----------------------------------------------------------------------------- */
+/* ---- what an op takes ---- */
 
 iso_status iso_op_tensors(const iso_op *op, int *params, int *results)
 {
@@ -107,8 +109,8 @@ iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int in
     tensor->n_axes = declared->n_axes;
     int64_t stride = 1;
     for (int i = declared->n_axes - 1; i >= 0; i--) {
-        tensor->shape[i] = part_size(op->module->manifest, op_part(op, phase), &declared->axes[i],
-                                     rows);
+        tensor->shape[i] =
+            part_size(op->module->manifest, op_part(op, phase), &declared->axes[i], rows);
         tensor->stride[i] = stride;
         stride *= tensor->shape[i] ? tensor->shape[i] : 1;
     }
@@ -211,17 +213,17 @@ iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, int sc
     return ISO_OK;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static iso_status check_workspace(const iso_op *op, const iso_run *run)
 {
-    size_t need = op->module->device == ISO_CUDA
-                      ? workspace_bytes(op, run->rows, run->schedule)
-                      : 0;
-    if (need == 0 || (run->workspace && run->workspace_bytes >= need &&
-                      (uintptr_t)run->workspace % 256 == 0))
+    size_t need =
+        op->module->device == ISO_CUDA ? workspace_bytes(op, run->rows, run->schedule) : 0;
+    if (need == 0 ||
+        (run->workspace && run->workspace_bytes >= need && (uintptr_t)run->workspace % 256 == 0))
         return ISO_OK;
-    return iso_fail(ISO_WORKSPACE, "op %s needs %zu bytes of workspace aligned to 256, got %zu at %p",
+    return iso_fail(ISO_WORKSPACE,
+                    "op %s needs %zu bytes of workspace aligned to 256, got %zu at %p",
                     op->op->name, need, run->workspace_bytes, run->workspace);
 }
 
@@ -251,8 +253,8 @@ static iso_status run_phase(Launch *launch, int n)
                         launch->run->rows);
     if (nothing_to_do(op, launch->phase, launch->run->rows))
         return ISO_OK;
-    status = op_check_tensors(op, launch->phase, launch->spec, launch->tensors, n,
-                              launch->run->rows);
+    status =
+        op_check_tensors(op, launch->phase, launch->spec, launch->tensors, n, launch->run->rows);
     if (!status && launch->phase != ISO_PHASE_JOIN)
         status = check_workspace(op, launch->run);
     if (status)

@@ -80,9 +80,10 @@ static iso_status check_tensor(const iso_op *op, iso_phase phase, const iso_tens
                             op->op->name, declared->name, i);
     }
     if (!tensor->data || (uintptr_t)tensor->data % (uintptr_t)bytes[declared->dtype])
-        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has data %p, need a non-null pointer "
-                        "aligned to %d bytes", op->op->name, declared->name, tensor->data,
-                        bytes[declared->dtype]);
+        return iso_fail(ISO_BAD_TENSOR,
+                        "op %s: tensor %s has data %p, need a non-null pointer "
+                        "aligned to %d bytes",
+                        op->op->name, declared->name, tensor->data, bytes[declared->dtype]);
     return ISO_OK;
 }
 
@@ -103,7 +104,7 @@ iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spe
     return ISO_OK;
 }
 
-/* ---- views ----------------------------------------------------------------------------------------- */
+/* ---- views ---- */
 
 /* Where an atom lies in a tensor: its stride in elements, from the declared axis's own stride. */
 static bool atom_stride(const iso_op *op, const MfPart *part, const MfTensor *declared,

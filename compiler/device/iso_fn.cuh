@@ -8,7 +8,7 @@
 //
 //   exp2       0.8   whole numbers exact; overflow +Inf; underflow through subnormals, rounded once
 //   exp        0.9   exp(0) = 1; overflow and underflow likewise
-//   log2       1.7   powers of two exact; log2(+-0) = -Inf; below zero NaN
+//   log2       1.8   powers of two exact; log2(+-0) = -Inf; below zero NaN
 //   log        1.0   log(1) = +0; log(s) >= 0 for s >= 1; log(+-0) = -Inf; below zero NaN
 //   sigmoid    2.4   0 at -Inf, 1 at +Inf
 //   silu       3.1   for x >= -87, below it e^x is subnormal; -0 at -Inf, +Inf at +Inf

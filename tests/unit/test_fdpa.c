@@ -119,6 +119,40 @@ START_TEST(test_published_vectors)
 }
 END_TEST
 
+/* One line of our own recordings: 16 words of a, 16 of b, c, d, zeros with their sign. */
+static void check_recorded(const char *name, FdpaType type)
+{
+    const FdpaClass *cls = fdpa_class("sm_90", type);
+    uint32_t w[34];
+    int lines = 0;
+    VectorFile v;
+    ck_assert(vectors_open(&v, "tests/vectors", name));
+    for (; vectors_words(&v, w, 34); lines++) {
+        FdpaElem a[16], b[16], panel[16 * FDPA_PANEL];
+        for (int i = 0; i < 16; i++) {
+            a[i] = fdpa_elem(type, w[i]);
+            b[i] = fdpa_elem(type, w[16 + i]);
+            for (int j = 0; j < FDPA_PANEL; j++)
+                panel[i * FDPA_PANEL + j] = b[i];
+        }
+        float out = float_of(w[32]);
+        FdpaTile t = {a, panel, 1, 1, 16, 0, 16, &out, 1, true};
+        ck_assert_uint_eq(bits_of(fdpa_step(cls, a, b, out)), w[33]);
+        fdpa_tile(cls, &t);
+        ck_assert_uint_eq(bits_of(out), w[33]);
+    }
+    vectors_close(&v);
+    ck_assert_int_eq(lines, 1920);
+}
+
+START_TEST(test_recorded_steps)
+{
+    check_recorded("h200-mma-bf16", FDPA_BF16);
+    check_recorded("h200-mma-f16", FDPA_F16);
+    check_recorded("h200-wgmma-bf16", FDPA_BF16);
+}
+END_TEST
+
 /* Shapes of operand: ordinary, wide, near the least subnormals, all patterns, near overflow. */
 static uint16_t draw(FdpaType type, int kind, uint64_t *rng)
 {
@@ -299,6 +333,7 @@ Suite *fdpa_suite(void)
     TCase *t = tcase_create("fdpa");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, test_published_vectors, 0, (int)(sizeof FILES / sizeof *FILES));
+    tcase_add_test(t, test_recorded_steps);
     tcase_add_test(t, test_forms_agree);
     tcase_add_test(t, test_widest_sum);
     tcase_add_test(t, test_corners);

@@ -32,6 +32,12 @@ static inline bool vectors_words(VectorFile *v, uint32_t *words, int n)
     return true;
 }
 
+/* A name of at most 63 characters. */
+static inline bool vectors_name(VectorFile *v, char name[64])
+{
+    return fscanf(v->pipe, "%63s", name) == 1;
+}
+
 static inline void vectors_close(VectorFile *v) { pclose(v->pipe); }
 
 #endif

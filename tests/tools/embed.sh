@@ -1,7 +1,7 @@
 #!/bin/sh
 # Device files as byte arrays in one C file: ISO C promises only 4,095 characters a string literal.
 set -e
-echo '/* Made by tools/embed.sh from compiler/device. */'
+echo '/* Made by tests/tools/embed.sh from compiler/device. */'
 echo '#include "device_text.h"'
 for f in "$@"; do
     id=$(basename "$f" | tr -c 'A-Za-z0-9\n' '_')

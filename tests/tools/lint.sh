@@ -15,7 +15,7 @@ parse
 contract check
 dag fn
 exec
-layout
+layout explain diff
 plan
 proof
 emit
@@ -23,7 +23,7 @@ nvrtc
 cache
 artifact
 manifest_write
-pipeline isoc
+pipeline isoc session
 options main
 "
 rank_of() {
@@ -51,7 +51,7 @@ free_of_order() {
 for f in compiler/*.[ch] compiler/emit/*.[ch]; do
     [ -e "$f" ] || continue
     own=$(layer_of "${f#compiler/}")
-    if [ -z "$own" ]; then say "$f: belongs to no layer of tools/lint.sh"; continue; fi
+    if [ -z "$own" ]; then say "$f: belongs to no layer of tests/tools/lint.sh"; continue; fi
     own_rank=$(rank_of "$own")
     for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
         case $i in ../*) i=${i#../} ;; *) case $f in compiler/emit/*) i=emit/$i ;; esac ;; esac

@@ -1,0 +1,210 @@
+/* Inside the executor: index spaces, scopes of values, the reductions' state. Only exec*.c read it.
+ * Ownership: everything of a call lives in the call's arena or in a worker's scratch. */
+#ifndef ISOC_EXEC_IMPL_H
+#define ISOC_EXEC_IMPL_H
+
+#include "exec.h"
+
+/* ---- spaces and values ---------------------------------------------------------------------
+ * A space is an ordered product of atoms, each with the indices wanted of it. A value is the array
+ * of one node over the dimensions of a space that the node depends on, row-major. Elements are
+ * f32 patterns: bf16 by its own widening; f16 by a widening that keeps a NaN's payload, so that
+ * moves between memory and memory keep every bit. */
+typedef struct ExecDim {
+    int atom;
+    i64 n;
+    const i64 *at;
+    bool dense; /* at[i] = at[0] + i */
+} ExecDim;
+
+typedef struct ExecSpace {
+    int n;
+    ExecDim dim[MAX_ATOMS];
+} ExecSpace;
+
+typedef struct ExecValue {
+    float *v;
+    i64 stride[MAX_ATOMS]; /* by dimension of the space; 0: does not depend on it */
+} ExecValue;
+
+/* ---- a call ---------------------------------------------------------------------------------- */
+
+/* One root of a cut reduce as a rank left it: values[element][monoid_values], the element's number
+ * by the place of its indices in the part's lists. */
+typedef struct ExecGiven {
+    const TreeNode *node;
+    const float *values;
+    i64 stride[MAX_ATOMS];       /* by atom, in elements */
+    const i64 *place[MAX_ATOMS]; /* of index - place_lo; NULL: itself */
+    i64 place_lo[MAX_ATOMS];
+} ExecGiven;
+
+typedef struct ExecStep { /* of the tree above the roots, on a stack of values */
+    NodeKind kind;        /* LEAF: the next root */
+    DType type, from;     /* of the value, and of a ROUND's operand */
+} ExecStep;
+
+typedef struct ExecReduce {
+    const DagNode *node;
+    const TreeNode *root; /* NULL: no element */
+    ExecSpace over;       /* the reduced atoms in the box's ranges */
+    i64 extent, lo, hi;   /* of the atoms as one axis: all of it, and what the box has */
+    bool one_run;         /* the box has just [lo, hi) of it */
+    bool cut;
+    int n_given;          /* > 0: joined from roots, not computed */
+    ExecGiven *given;
+    VEC(ExecStep) steps;
+    int height;           /* of the stack */
+} ExecReduce;
+
+typedef struct ExecCall {
+    const ExecJob *job;
+    int first, n_numbers; /* DagNode.number: least, and how many from there */
+    u64 *mask;            /* by number: atoms as dimensions, coordinates replaced by their axis */
+    int *reduce_of;       /* by number: index into reduces, or -1 */
+    int n_reduces;
+    ExecReduce *reduces;
+} ExecCall;
+
+i64 exec_atom_size(const Contract *contract, int atom, i64 free_length);
+/* Clears the result; marks the reduces that the box cuts. */
+void exec_call_init(ExecCall *call, const ExecJob *job, Arena *arena);
+ExecReduce *exec_reduce_of(const ExecCall *call, const DagNode *node); /* NULL: not a reduce */
+/* Atoms as dimensions: a coordinate is its axis. */
+u64 exec_dimensions(const Contract *contract, u64 atoms);
+u64 exec_mask(const ExecCall *call, const DagNode *node);
+/* The node or something below it is a reduce that the box cuts. */
+bool exec_needs_cut(const ExecCall *call, const DagNode *node, Arena *arena);
+
+/* ---- scratch: a stack inside a worker's arena ------------------------------------------------ */
+
+typedef struct ExecScratch {
+    Arena *arena;
+    struct ExecBlock *first, *block;
+    size_t used;
+} ExecScratch;
+
+typedef struct ExecMark {
+    struct ExecBlock *block;
+    size_t used;
+} ExecMark;
+
+/* Not cleared. */
+void *scratch_alloc(ExecScratch *scratch, size_t size);
+#define scratch_array(scratch, T, n) ((T *)scratch_alloc((scratch), sizeof(T) * (size_t)(n)))
+ExecMark scratch_mark(const ExecScratch *scratch);
+void scratch_release(ExecScratch *scratch, ExecMark mark);
+
+/* ---- spaces ---------------------------------------------------------------------------------- */
+
+/* `list`: the range's list is meant where it has one. */
+ExecDim exec_dim(Arena *arena, const ExecRange *range, int atom, bool list);
+i64 exec_space_size(const ExecSpace *space, u64 mask);
+u64 exec_space_atoms(const ExecSpace *space);
+/* Row-major strides of the dimensions in `mask`, 0 for the others; returns the size. */
+i64 exec_strides(const ExecSpace *space, u64 mask, i64 *stride);
+
+/* Sub-boxes of a space, `chunk` indices of each dimension at a time. */
+typedef struct ExecTiles {
+    i64 chunk[MAX_ATOMS], count[MAX_ATOMS];
+    i64 total;
+} ExecTiles;
+
+void exec_tiles_count(const ExecSpace *space, ExecTiles *tiles);
+/* Grows the chunks of the dimensions in `mask`, the innermost first, while their product is at
+ * most `budget`. */
+void exec_tiles_fill(const ExecSpace *space, u64 mask, i64 budget, ExecTiles *tiles);
+/* Gives the atoms of which the tile does not have all; `first` is the tile's place. */
+u64 exec_tile(const ExecSpace *space, const ExecTiles *tiles, i64 index, ExecSpace *out,
+              i64 *first);
+
+/* A walk over the dimensions in `mask` with up to three arrays in step. The innermost dimension
+ * is the caller's to run: `inner` indices, at `step` in each array. Dimensions that all arrays
+ * lay out as one are run as one. */
+enum { EXEC_WALKED = 3 };
+
+typedef struct ExecWalk {
+    int n, arrays;
+    i64 size[MAX_ATOMS], at[MAX_ATOMS];
+    i64 stride[EXEC_WALKED][MAX_ATOMS];
+    i64 inner, step[EXEC_WALKED], offset[EXEC_WALKED];
+    bool started, empty;
+} ExecWalk;
+
+void exec_walk(ExecWalk *walk, const ExecSpace *space, u64 mask, int arrays,
+               const i64 *const *strides);
+bool exec_walk_next(ExecWalk *walk);
+
+/* ---- scopes ---------------------------------------------------------------------------------- */
+
+/* The values of nodes over one space. `fresh`: the atoms whose indices are not the parent's; what
+ * does not depend on them is the parent's value. */
+typedef struct ExecScope {
+    const ExecCall *call;
+    ExecScratch *scratch;
+    struct ExecScope *parent;
+    ExecSpace space;
+    u64 fresh;
+    ExecValue **memo; /* by number */
+} ExecScope;
+
+void exec_scope_start(ExecScope *scope);
+const ExecValue *exec_eval(ExecScope *scope, const DagNode *node);
+/* The value written out over all dimensions in `mask`. */
+const ExecValue *exec_eval_over(ExecScope *scope, const DagNode *node, u64 mask);
+/* Evaluates in `scope` all that `node` needs and that does not depend on `fresh`: later scopes
+ * below find it, and their scratch ends before it does. */
+void exec_eval_outside(ExecScope *scope, const DagNode *node, u64 fresh);
+/* Writes the piece's value over the scope's space into its result. */
+void exec_store(ExecScope *scope, const DagPiece *piece);
+
+/* ---- element arithmetic ---------------------------------------------------------------------- */
+
+float exec_round(DType type, float x);
+/* The same number as f32; what a chain takes. */
+float exec_widen(DType type, float x);
+u16 exec_pack(DType type, float x); /* bf16 and f16: the pattern */
+void exec_load(DType type, const void *data, i64 n, i64 step, float *out);
+void exec_save(DType type, const float *x, i64 n, i64 step, i64 x_step, void *data);
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/* A tile of a reduction: its own scope has the outer dimensions, then the reduced atoms. */
+typedef struct ExecTile {
+    const ExecReduce *reduce;
+    ExecScope scope;
+    u64 outer;              /* atoms of the outer dimensions */
+    i64 elements;           /* of the outer dimensions */
+    struct ExecMma *mma;    /* tensor-core leaves */
+    bool fused;             /* a product under a chain */
+    const ExecValue *value[2]; /* the factors; or the body and the softmax's weight */
+} ExecTile;
+
+bool exec_is_mma(const ExecReduce *reduce);
+/* Decodes both operands for the leaves below the roots. */
+struct ExecMma *exec_mma_start(ExecTile *tile, const Forest *roots);
+/* out: [element], row-major over the outer dimensions. */
+void exec_mma_leaf(const ExecTile *tile, const TreeNode *node, float *out);
+
+/* The finished value over the scope's space, laid out as exec_strides has it. */
+void exec_reduce(ExecScope *scope, const ExecReduce *reduce, float *out);
+/* The values of roots: out[i] is where root i's element 0 lies, [element][monoid_values] with
+ * `stride` per dimension of the scope's space, in elements. */
+void exec_roots(ExecScope *scope, const ExecReduce *reduce, const Forest *roots, float **out,
+                const i64 *stride);
+
+/* How many nodes stand above the first leaf. */
+int exec_left_depth(const TreeNode *node);
+/* The value of a reduce whose roots are given, as exec_reduce gives it. */
+void exec_joined(ExecScope *scope, const ExecReduce *reduce, float *out);
+/* Writes the tree above the given roots down as steps; false if they are not all of it. */
+bool exec_joins(ExecReduce *reduce, Arena *arena);
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/* Does one tile: the scope has its space; `first` is its place in the whole. */
+typedef void ExecWork(void *context, ExecScope *scope, const i64 *first);
+void exec_run(const ExecCall *call, const ExecSpace *space, const ExecTiles *tiles, ExecWork *work,
+              void *context, Arena *arena);
+
+#endif

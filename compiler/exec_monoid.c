@@ -1,0 +1,76 @@
+/* What trees join: the monoids of the language as scalars. This text is their definition. */
+#include "exec_impl.h"
+
+#include "device/iso_fn.cuh"
+#include "device/iso_num.cuh"
+
+#include <math.h>
+
+/* ---- joins ----------------------------------------------------------------------------------- */
+
+/* exp(a - m), and 1 where the two are equal: an infinite maximum has no distance from itself. */
+static float weight_of(DType type, float a, float m)
+{
+    float d = a == m ? 0.0f : exec_round(type, iso_sub(a, m));
+    return exec_round(type, iso_exp(exec_widen(type, d)));
+}
+
+static float weighted_sum(DType type, float l, float fl, float r, float fr)
+{
+    float pl = exec_round(type, iso_mul(l, fl)), pr = exec_round(type, iso_mul(r, fr));
+    return exec_round(type, iso_add(pl, pr));
+}
+
+static void join_weighted(DType type, int values, const float *l, const float *r, float *out)
+{
+    float m = exec_round(type, iso_max(l[0], r[0]));
+    float fl = weight_of(type, l[0], m), fr = weight_of(type, r[0], m);
+    for (int i = 1; i < values; i++)
+        out[i] = weighted_sum(type, l[i], fl, r[i], fr);
+    out[0] = m;
+}
+
+void exec_join_values(Monoid monoid, DType type, const float *left, const float *right, float *out)
+{
+    switch (monoid) {
+    case MONOID_SUM:
+        *out = exec_round(type, iso_add(*left, *right));
+        break;
+    case MONOID_MAX:
+        *out = exec_round(type, iso_max(*left, *right));
+        break;
+    case MONOID_LOGSUMEXP:
+    case MONOID_SOFTMAX:
+        join_weighted(type, monoid_values(monoid), left, right, out);
+        break;
+    case MONOID_COUNT:
+        break;
+    }
+}
+
+/* ---- elements and results -------------------------------------------------------------------- */
+
+void exec_lift(Monoid monoid, float x, float weight, float *out)
+{
+    const float all[3] = {x, 1.0f, weight};
+    for (int i = 0; i < monoid_values(monoid); i++)
+        out[i] = all[i];
+}
+
+float exec_final(Monoid monoid, DType type, const float *value)
+{
+    switch (monoid) {
+    case MONOID_LOGSUMEXP:
+        return exec_round(
+            type, iso_add(value[0], exec_round(type, iso_log(exec_widen(type, value[1])))));
+    case MONOID_SOFTMAX:
+        return exec_round(type, iso_div(value[2], value[1]));
+    default:
+        return value[0];
+    }
+}
+
+float exec_of_nothing(Monoid monoid)
+{
+    return monoid == MONOID_MAX || monoid == MONOID_LOGSUMEXP ? -INFINITY : 0.0f;
+}

@@ -1,0 +1,236 @@
+/* Lines of arithmetic, then trees, then the layout. */
+#include "explain_impl.h"
+
+#include <string.h>
+
+enum { NOTE_COLUMN = 56 };
+
+/* ---- expressions ---------------------------------------------------------------------------- */
+
+/* Which nodes have a line of their own; line numbers start at 1. */
+typedef struct Lines {
+    const Dag *dag;
+    const OpDag *op;
+    int *line; /* by node number, 0: written where it is used */
+    int n;
+    bool body; /* inside a reduction's body, where only reductions have lines */
+} Lines;
+
+static void write_fixes(const Contract *contract, const Fix *fixes, int n, Text *out)
+{
+    for (int i = 0; i < n; i++) {
+        Str name = contract->axes[contract->atom_axis[fixes[i].atom]].name.text;
+        text_printf(out, "%s%.*s %lld%s", i ? ", " : "[", STR_FMT(name), (long long)fixes[i].at,
+                    i == n - 1 ? "]" : "");
+    }
+}
+
+static void write_value(const Lines *lines, const DagNode *node, Text *out);
+
+/* An operand; `tight` asks for brackets around a sum or product. */
+static void write_operand(const Lines *lines, const DagNode *node, bool tight, Text *out)
+{
+    bool arithmetic = node->kind >= DAG_NEG && node->kind <= DAG_DIV;
+    if (lines->line[node->number] && (!lines->body || node->kind == DAG_REDUCE)) {
+        text_printf(out, "[%d]", lines->line[node->number]);
+        return;
+    }
+    text_printf(out, tight && arithmetic ? "(" : "");
+    write_value(lines, node, out);
+    text_printf(out, tight && arithmetic ? ")" : "");
+}
+
+static void write_call(const Lines *lines, const char *name, const DagNode *node, Text *out)
+{
+    text_printf(out, "%s(", name);
+    for (int i = 0; i < node->n_args; i++) {
+        text_printf(out, i ? ", " : "");
+        write_operand(lines, node->args[i], false, out);
+    }
+    text_printf(out, ")");
+}
+
+static void write_reduce(const Lines *lines, const DagNode *node, Text *out)
+{
+    const Contract *contract = lines->dag->contract;
+    const Lines body = {lines->dag, lines->op, lines->line, lines->n, true};
+    text_printf(out, "%s over ", monoid_name(node->monoid));
+    for (int i = 0; i < node->n_atoms; i++)
+        text_printf(out, "%s%.*s", i ? ", " : "",
+                    STR_FMT(contract->axes[contract->atom_axis[node->atoms[i]]].name.text));
+    text_printf(out, " of ");
+    write_operand(&body, node->args[0], false, out);
+}
+
+static void write_value(const Lines *lines, const DagNode *node, Text *out)
+{
+    static const char signs[] = {[DAG_ADD] = '+', [DAG_SUB] = '-', [DAG_MUL] = '*',
+                                 [DAG_DIV] = '/'};
+    switch (node->kind) {
+    case DAG_INPUT:
+        text_add(out, lines->op->op->params[node->param].name.text);
+        write_fixes(lines->dag->contract, node->fixes, node->n_fixes, out);
+        break;
+    case DAG_CONST:
+        text_printf(out, "%.9g", (double)dag_constant_value(node->type, node->bits));
+        break;
+    case DAG_CAST:
+        write_call(lines, dtype_name(node->type), node, out);
+        break;
+    case DAG_FN:
+        write_call(lines, dag_fn_name(node->fn), node, out);
+        break;
+    case DAG_NEG:
+        text_printf(out, "-");
+        write_operand(lines, node->args[0], true, out);
+        break;
+    case DAG_REDUCE:
+        write_reduce(lines, node, out);
+        break;
+    default:
+        write_operand(lines, node->args[0], true, out);
+        text_printf(out, " %c ", signs[node->kind]);
+        write_operand(lines, node->args[1], true, out);
+        break;
+    }
+}
+
+/* Where the node rounds. */
+static const char *rounding_note(const DagNode *node, Arena *arena)
+{
+    const char *type = dtype_name(node->type);
+    switch (node->kind) {
+    case DAG_CAST:
+        if (node->type == DT_F32)
+            return "exact";
+        return str_format(arena, "rounded to %s", type).s;
+    case DAG_NEG:
+        return "exact";
+    case DAG_FN:
+        return str_format(arena, node->fn == FN_SQRT ? "%s, rounded once"
+                                 : node->fn == FN_MINIMUM || node->fn == FN_MAXIMUM
+                                     ? "%s, exact" : "%s, as its text computes it", type).s;
+    case DAG_REDUCE:
+        return str_format(arena, "%s, by the tree below", type).s;
+    case DAG_INPUT:
+    case DAG_CONST:
+        return "stored as it is";
+    default:
+        return str_format(arena, node->type == DT_F32 ? "%s, rounded once"
+                                                      : "in f32, rounded once to %s", type).s;
+    }
+}
+
+/* Exact and free of arithmetic: written where it is used. */
+static bool is_inline(const DagNode *node)
+{
+    return node->kind == DAG_INPUT || node->kind == DAG_CONST ||
+           (node->kind == DAG_CAST && node->type == DT_F32 && node->args[0]->kind == DAG_INPUT);
+}
+
+/* Reductions, and nodes outside of their bodies, in order. */
+static void choose_lines(Lines *lines, Arena *arena)
+{
+    const OpDag *op = lines->op;
+    bool *outside = arena_array(arena, bool, op->nodes.n + 1);
+    lines->line = arena_array(arena, int, op->nodes.n + 1);
+    for (int i = 0; i < op->pieces.n; i++)
+        outside[op->pieces.v[i].value->number] = true;
+    for (int i = op->nodes.n - 1; i >= 0; i--) {
+        const DagNode *node = op->nodes.v[i];
+        if (outside[i] && node->kind != DAG_REDUCE)
+            for (int j = 0; j < node->n_args; j++)
+                outside[node->args[j]->number] = true;
+    }
+    for (int i = 0; i < op->nodes.n; i++)
+        if ((outside[i] || op->nodes.v[i]->kind == DAG_REDUCE) && !is_inline(op->nodes.v[i]))
+            lines->line[i] = ++lines->n;
+}
+
+/* Adds blanks up to a column of the line being written. */
+static void pad_line(Text *out, int column)
+{
+    int at = 0;
+    for (int i = out->n; i > 0 && out->s[i - 1] != '\n'; i--)
+        at++;
+    text_printf(out, "%*s", at < column ? column - at : 2, "");
+}
+
+static void write_lines(const Lines *lines, Text *out)
+{
+    const OpDag *op = lines->op;
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        if (!lines->line[i])
+            continue;
+        text_printf(out, "  [%d] ", lines->line[i]);
+        write_value(lines, node, out);
+        pad_line(out, NOTE_COLUMN);
+        text_printf(out, "%s\n", rounding_note(node, out->arena));
+    }
+    for (int i = 0; i < op->pieces.n; i++) {
+        const DagPiece *piece = &op->pieces.v[i];
+        text_printf(out, "  %.*s", STR_FMT(op->op->results[piece->result].name.text));
+        write_fixes(lines->dag->contract, piece->fixes, piece->n_fixes, out);
+        text_printf(out, " = ");
+        write_operand(lines, piece->value, false, out);
+        text_printf(out, "\n");
+    }
+}
+
+static void write_constants(const OpDag *op, Text *out)
+{
+    bool any = false;
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        if (node->kind != DAG_CONST)
+            continue;
+        text_printf(out, any ? ", %s " : "  constants: %s ", dtype_name(node->type));
+        dag_print_constant(node->type, node->bits, out);
+        any = true;
+    }
+    text_printf(out, any ? "\n" : "");
+}
+
+static void write_tensors(const Contract *contract, const Tensor *tensors, int n, Text *out)
+{
+    for (int i = 0; i < n; i++) {
+        text_printf(out, "%s%.*s: %s[", i ? ", " : "", STR_FMT(tensors[i].name.text),
+                    dtype_name(tensors[i].type));
+        for (int j = 0; j < tensors[i].n_axes; j++)
+            text_printf(out, "%s%.*s", j ? ", " : "",
+                        STR_FMT(contract->axes[tensors[i].axes[j]].name.text));
+        text_printf(out, "]");
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------ */
+
+bool explain_op(const Dag *dag, const OpDag *op, const OpLayout *at, Text *out, Arena *arena)
+{
+    Lines lines = {.dag = dag, .op = op};
+    choose_lines(&lines, arena);
+    text_printf(out, "op %.*s(", STR_FMT(op->op->name));
+    write_tensors(dag->contract, op->op->params, op->op->n_params, out);
+    text_printf(out, ") -> ");
+    write_tensors(dag->contract, op->op->results, op->op->n_results, out);
+    text_printf(out, "\n  fingerprint %.*s\n\nOne element:\n",
+                STR_FMT(digest_hex(arena, &op->fingerprint)));
+    write_lines(&lines, out);
+    write_constants(op, out);
+    for (int i = 0; i < op->reduces.n; i++) {
+        const DagNode *reduce = op->reduces.v[i];
+        Str name = str_format(arena, "[%d]", lines.line[reduce->number]);
+        int like = 0;
+        while (!explain_alike(dag->contract, reduce, op->reduces.v[like]))
+            like++;
+        if (like < i) {
+            text_printf(out, "\n%.*s has the tree of [%d]\n", STR_FMT(name),
+                        lines.line[op->reduces.v[like]->number]);
+            continue;
+        }
+        if (!explain_reduce(dag->contract, reduce, at, name, out, arena))
+            return false;
+    }
+    return !at || explain_layout(dag->contract, op, at, out, arena);
+}

@@ -1,0 +1,218 @@
+/* ROW: every sum runs over the same innermost axes, by lanes inside contiguous parts; then the
+ * pieces, over the whole row or once for it. */
+#include "plan_impl.h"
+
+enum { LANES_MAX = 1024, WARP = 32 };
+
+/* ---- the tree's shape ------------------------------------------------------------------------ */
+
+static const Tree *below_rounds(const Tree *tree)
+{
+    while (tree->form == TREE_ROUND)
+        tree = tree->child;
+    return tree;
+}
+
+static bool is_chain(const Tree *tree)
+{
+    return tree->form == TREE_CHAIN || tree->form == TREE_CHAIN_ADD;
+}
+
+static bool tree_fits(Planner *planner, const Tree *tree)
+{
+    const Tree *at = below_rounds(tree);
+    while (at->form == TREE_SPLIT || at->form == TREE_EVERY)
+        at = below_rounds(at->child);
+    if (is_chain(at))
+        return true;
+    if (at->form == TREE_MMA)
+        return plan_misfit(planner, "it sums by `mma`, which is for products");
+    if (at->count > LANES_MAX || (at->count & (at->count - 1)))
+        return plan_misfit(planner, "%lld lanes: a row has a power of two of them, up to %d",
+                           (long long)at->count, LANES_MAX);
+    return is_chain(at->child) ||
+           plan_misfit(planner, "its lanes hold more than a chain each");
+}
+
+/* ---- shape ----------------------------------------------------------------------------------- */
+
+static bool same_axes(const DagNode *a, const DagNode *b)
+{
+    if (a->n_atoms != b->n_atoms)
+        return false;
+    for (int i = 0; i < a->n_atoms; i++)
+        if (a->atoms[i] != b->atoms[i])
+            return false;
+    return true;
+}
+
+static bool reduces_fit(Planner *planner, Kernel *shape)
+{
+    const OpDag *op = planner->op;
+    if (!op->reduces.n)
+        return plan_misfit(planner, "it has no sum: it is a map");
+    shape->row.n_reduces = op->reduces.n;
+    shape->row.reduces = op->reduces.v;
+    for (int i = 0; i < op->reduces.n; i++) {
+        const DagNode *reduce = op->reduces.v[i];
+        if (!same_axes(reduce, op->reduces.v[0]))
+            return plan_misfit(planner, "its sums run over different axes");
+        for (int k = 0; k < reduce->n_atoms; k++)
+            if (plan_atom(planner, reduce->atoms[k])->free)
+                return plan_misfit(planner, "it sums over %s, whose length is known only at launch",
+                                   plan_axis_text(planner, reduce->atoms[k]));
+        if (!tree_fits(planner, reduce->tree))
+            return false;
+    }
+    return true;
+}
+
+static u64 mask_of(const int *atoms, int n)
+{
+    u64 mask = 0;
+    for (int i = 0; i < n; i++)
+        mask |= (u64)1 << atoms[i];
+    return mask;
+}
+
+/* Axes outside the sum, in the order of the first result. */
+static Atoms outer_atoms(const Planner *planner, u64 inner)
+{
+    Atoms own = plan_piece_atoms(planner, &planner->op->pieces.v[0]), outer = {0};
+    for (int i = 0; i < own.n; i++)
+        if (!(inner >> own.v[i] & 1))
+            outer.v[outer.n++] = own.v[i];
+    return outer;
+}
+
+static bool piece_fits(Planner *planner, const DagPiece *piece, const Atoms *outer, u64 inner)
+{
+    Atoms own = plan_piece_atoms(planner, piece);
+    u64 mask = atoms_mask(&own), rest = mask & ~inner;
+    if (rest == atoms_mask(outer) && ((mask & inner) == inner || !(mask & inner)))
+        return true;
+    return plan_misfit(planner, "%.*s has neither the summed axes beside the outer ones nor the "
+                       "outer ones alone",
+                       STR_FMT(planner->op->op->results[piece->result].name.text));
+}
+
+bool plan_row(Planner *planner, Kernel *shape)
+{
+    const OpDag *op = planner->op;
+    *shape = (Kernel){.family = FAMILY_ROW, .op = op, .n_pieces = op->pieces.n};
+    if (!reduces_fit(planner, shape))
+        return false;
+    const DagNode *first = op->reduces.v[0];
+    u64 inner = mask_of(first->atoms, first->n_atoms);
+    Atoms space = outer_atoms(planner, inner), outer = space;
+    shape->pieces = arena_array(planner->arena, const DagPiece *, op->pieces.n);
+    for (int i = 0; i < op->pieces.n; i++) {
+        const DagPiece *piece = &op->pieces.v[i];
+        shape->pieces[i] = piece;
+        if (!piece_fits(planner, piece, &outer, inner) ||
+            !plan_bind_inputs(planner, shape, piece->value, NULL, 0, -1) ||
+            plan_bind(planner, shape, true, piece->result, piece->fixes, piece->n_fixes, -1) < 0)
+            return false;
+    }
+    for (int i = 0; i < first->n_atoms; i++)
+        space.v[space.n++] = first->atoms[i];
+    return plan_make_dims(planner, shape, &space, first->n_atoms);
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+typedef VEC(Run) Parts;
+
+/* The contiguous parts below all splits, each one chain or one set of lanes. */
+static void collect_parts(Arena *arena, const Tree *tree, i64 lo, i64 len, Parts *parts)
+{
+    tree = below_rounds(tree);
+    if (tree->form != TREE_SPLIT && tree->form != TREE_EVERY) {
+        Run run = {lo, len};
+        if (len)
+            vec_push(arena, parts, run);
+        return;
+    }
+    i64 end = lo + len, step = tree->form == TREE_EVERY ? tree->count : len / tree->count;
+    for (i64 at = lo, i = 0; at < end; i++) {
+        if (tree->n_parts)
+            step = tree->parts[i];
+        i64 have = end - at < step ? end - at : step;
+        collect_parts(arena, tree->child, at, have, parts);
+        at += have;
+    }
+}
+
+static const TreeNode *node_of(Arena *arena, const TreeNode *root, Run run)
+{
+    Forest forest = {0};
+    tree_forest(arena, root, run.start, run.start + run.len, &forest);
+    const TreeNode *node = forest.v[0];
+    while (node->kind == NODE_ROUND)
+        node = node->left;
+    return node;
+}
+
+static void row_program(Arena *arena, const TreeNode *root, const Forest *roots,
+                        const Parts *parts, JoinProgram *out)
+{
+    Forest *below = arena_array(arena, Forest, roots->n + 1);
+    for (int i = 0, p = 0; i < roots->n; i++)
+        for (; p < parts->n && parts->v[p].start < roots->v[i]->hi; p++)
+            if (parts->v[p].start >= roots->v[i]->lo)
+                vec_push(arena, &below[i], node_of(arena, root, parts->v[p]));
+    plan_forest_program(arena, roots, below, out);
+}
+
+static void row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root,
+                     const Forest *roots, RowTree *out)
+{
+    Parts all = {0}, own = {0};
+    const Tree *leaf = below_rounds(reduce->tree);
+    i64 lo = roots->n ? roots->v[0]->lo : 0, hi = roots->n ? roots->v[roots->n - 1]->hi : 0;
+    while (leaf->form == TREE_SPLIT || leaf->form == TREE_EVERY)
+        leaf = below_rounds(leaf->child);
+    collect_parts(arena, reduce->tree, 0, root->hi, &all);
+    for (int i = 0; i < all.n; i++)
+        if (all.v[i].start >= lo && all.v[i].start < hi)
+            vec_push(arena, &own, all.v[i]);
+    row_program(arena, root, roots, &own, &out->program);
+    for (int i = 0; i < own.n; i++)
+        own.v[i].start -= lo;
+    out->n_parts = own.n;
+    out->parts = own.v;
+    out->form = is_chain(leaf) ? leaf->form : leaf->child->form;
+    out->lanes = is_chain(leaf) ? 1 : (int)leaf->count;
+    out->run = is_chain(leaf) ? 1 : leaf->run;
+    out->lane_join = leaf->join;
+    out->lane_type = is_chain(leaf) ? DT_F32 : leaf->type;
+}
+
+bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
+{
+    Row *row = &kernel->row;
+    row->trees = arena_array(planner->arena, RowTree, row->n_reduces);
+    row->roots_out = rank->roots_out;
+    row->threads = WARP;
+    for (int i = 0; i < row->n_reduces; i++) {
+        Forest roots = {0};
+        layout_forest(planner->contract, row->reduces[i], rank->roots[i], &rank->part, &roots,
+                      planner->arena);
+        row_tree(planner->arena, row->reduces[i], rank->roots[i], &roots, &row->trees[i]);
+        row->n_roots = roots.n;
+        if (row->trees[i].lanes > row->threads)
+            row->threads = row->trees[i].lanes;
+    }
+    if (rank->roots_out) {
+        kernel->n_pieces = 0;
+        kernel->pieces = NULL;
+        Kernel whole = *kernel;
+        kernel->n_bindings = 0;
+        if (!plan_bind_inputs(planner, kernel, row->reduces[0], NULL, 0, -1))
+            return false;
+        for (int i = 0; i < kernel->n_bindings; i++)
+            if (!plan_match_dims(planner, &kernel->bindings[i], whole.dims, whole.n_dims))
+                return false;
+    }
+    return true;
+}

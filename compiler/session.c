@@ -1,0 +1,392 @@
+/* Sessions: a contract opened from texts and run on the executor, whole or by rank. This is what
+ * the runtime's CPU device and the device tests compare with. */
+#include "isoc.h"
+
+#include "dag.h"
+#include "exec.h"
+#include "parse.h"
+#include "plan.h"
+#include "reader.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct isoc_session {
+    Arena *arena; /* front and middle: as long as the session */
+    Sources sources;
+    MemoryFiles files;
+    Ast ast;
+    Contract contract;
+    Dag dag;
+    Plan plan;
+};
+
+/* ---- opening ------------------------------------------------------------------------------------
+ */
+
+static void copy_sources(isoc_session *s, const isoc_source *sources, size_t n)
+{
+    MemoryFile *files = arena_array(s->arena, MemoryFile, n);
+    for (size_t i = 0; i < n; i++)
+        files[i] = (MemoryFile){str_copy(s->arena, str_of(sources[i].name)),
+                                str_copy(s->arena, str_of(sources[i].text))};
+    s->files = (MemoryFiles){(int)n, files};
+    s->sources = (Sources){.arena = s->arena, .reader = reader_memory(&s->files)};
+}
+
+/* The including file of the first source is none, so its own name is already resolved. */
+static bool open_stages(isoc_session *s, Diags *diags)
+{
+    return parse_contract(&s->sources, s->files.v[0].name, &s->ast, s->arena, diags) &&
+           check_contract(&s->ast, &s->contract, s->arena, diags) &&
+           dag_build(&s->contract, &s->dag, s->arena, diags) &&
+           plan_build(&s->dag, NULL, &s->plan, s->arena, diags);
+}
+
+static isoc_status open_in_arena(isoc_session *s, const isoc_source *sources, size_t n,
+                                 char **messages)
+{
+    Diags diags;
+    copy_sources(s, sources, n);
+    diags_init(&diags, s->arena, &s->sources);
+    if (open_stages(s, &diags))
+        return ISOC_OK;
+    Text text = {.arena = s->arena};
+    diags_render_text(&diags, &text, false);
+    *messages = strdup(text_str(&text).s);
+    return ISOC_ERROR_CONTRACT;
+}
+
+isoc_status isoc_session_open(const isoc_source *sources, size_t n, isoc_session **session,
+                              char **messages)
+{
+    *session = NULL;
+    *messages = NULL;
+    if (n == 0)
+        return ISOC_ERROR_USAGE;
+    Arena *arena = arena_new();
+    if (!arena)
+        return ISOC_ERROR_MEMORY;
+    jmp_buf oom;
+    if (setjmp(oom)) {
+        arena_free(arena);
+        return ISOC_ERROR_MEMORY;
+    }
+    arena_on_oom(arena, &oom);
+    isoc_session *s = arena_new_of(arena, isoc_session);
+    s->arena = arena;
+    isoc_status status = open_in_arena(s, sources, n, messages);
+    if (status != ISOC_OK) {
+        arena_free(arena);
+        return status;
+    }
+    arena_on_oom(arena, NULL);
+    *session = s;
+    return ISOC_OK;
+}
+
+void isoc_session_close(isoc_session *session)
+{
+    if (session)
+        arena_free(session->arena);
+}
+
+void isoc_session_fingerprint(const isoc_session *session, uint8_t digest[32])
+{
+    memcpy(digest, session->dag.fingerprint.byte, 32);
+}
+
+/* ---- one call
+ * ------------------------------------------------------------------------------------- */
+
+typedef struct CallState {
+    const isoc_session *session;
+    const isoc_call *call;
+    const PlanOp *plan_op; /* of the layout */
+    Arena *arena;          /* scratch */
+    const Part *part;      /* whose tensors were passed */
+    ExecTensor *tensors;
+} CallState;
+
+static const PlanOp *find_plan_op(const isoc_session *s, const isoc_call *call)
+{
+    for (int i = 0; i < s->plan.ops.n; i++) {
+        const PlanOp *p = &s->plan.ops.v[i];
+        Str layout = p->at.layout ? p->at.layout->name.text : STR("");
+        if (str_is(p->op->op->name, call->op) && str_is(layout, call->layout))
+            return p;
+    }
+    return NULL;
+}
+
+/* The first local index of a declared axis, as a global one. */
+static i64 axis_lo(const Contract *contract, const Part *part, const Axis *axis, i64 row_lo)
+{
+    if (axis->n_factors == 0 || axis->atom >= 0)
+        return axis->free ? row_lo : part->lo[axis->atom];
+    i64 lo = 0;
+    for (int i = 0; i < axis->n_factors; i++) {
+        const Axis *factor = &contract->axes[axis->factors[i]];
+        lo = lo * factor->size + axis_lo(contract, part, factor, row_lo);
+    }
+    return lo;
+}
+
+/* The caller's pointer is at the part's own first element. */
+static void bind_tensor(CallState *c, const Tensor *tensor, int index)
+{
+    const Contract *contract = &c->session->contract;
+    i64 row_lo, row_hi;
+    part_rows(c->part, c->call->rows, &row_lo, &row_hi);
+    ExecTensor *to = &c->tensors[index];
+    to->data = c->call->tensors[index].data;
+    for (int i = 0; i < tensor->n_axes; i++) {
+        to->stride[i] = c->call->tensors[index].stride[i];
+        to->offset -=
+            to->stride[i] * axis_lo(contract, c->part, &contract->axes[tensor->axes[i]], row_lo);
+    }
+}
+
+static void part_box(const Contract *contract, const Part *part, i64 rows, ExecBox *box)
+{
+    exec_box_all(contract, rows, box);
+    for (int atom = 0; atom < contract->n_atoms; atom++) {
+        if (contract->axes[contract->atom_axis[atom]].free)
+            part_rows(part, rows, &box->atom[atom].lo, &box->atom[atom].hi);
+        else
+            box->atom[atom].lo = part->lo[atom], box->atom[atom].hi = part->hi[atom];
+    }
+}
+
+static void limit_live_rows(const CallState *c, ExecBox *box)
+{
+    const Contract *contract = &c->session->contract;
+    for (int atom = 0; atom < contract->n_atoms; atom++) {
+        ExecRange *range = &box->atom[atom];
+        if (contract->axes[contract->atom_axis[atom]].free && c->call->live_rows >= 0 &&
+            range->hi - range->lo > c->call->live_rows)
+            range->hi = range->lo + c->call->live_rows;
+    }
+}
+
+static bool select_indices(const CallState *c, ExecBox *box)
+{
+    const Contract *contract = &c->session->contract;
+    for (size_t i = 0; i < c->call->n_select; i++) {
+        const isoc_selection *selection = &c->call->select[i];
+        int found = -1;
+        for (int a = 0; a < contract->n_atoms; a++)
+            if (str_is(contract->axes[contract->atom_axis[a]].name.text, selection->axis))
+                found = a;
+        if (found < 0)
+            return false;
+        box->atom[found].n = (int)selection->n;
+        box->atom[found].list = selection->index;
+    }
+    return true;
+}
+
+/* ---- roots: the buffer's order against the executor's
+ * -------------------------------------------- Products: ((root * parts + part) * rows + row) *
+ * columns + column of all groups. Rows: (root * values + value) * rows + row. */
+typedef struct RootPlace {
+    i64 start, root_stride, row_stride, columns; /* of one reduce */
+    int values;
+} RootPlace;
+
+static i64 dim_size(const Contract *contract, const ExecBox *box, const PlanDim *dim)
+{
+    i64 size = 1;
+    (void)contract;
+    for (int i = 0; i < dim->n_atoms; i++)
+        size *= box->atom[dim->atoms[i]].hi - box->atom[dim->atoms[i]].lo;
+    return size;
+}
+
+static bool gemm_place(const Contract *contract, const ExecBox *box, const Gemm *gemm,
+                       const DagNode *reduce, RootPlace *place)
+{
+    i64 columns = 0, first = 0, rows = dim_size(contract, box, &gemm->rows);
+    int parts = 1, product = -1;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        const GemmGroup *group = &gemm->group[g];
+        i64 own = dim_size(contract, box, &group->cols);
+        if (group->n_products > parts)
+            parts = group->n_products;
+        for (int p = 0; p < group->n_products; p++)
+            if (group->product[p].reduce == reduce)
+                product = p, first = columns, place->columns = own;
+        columns += own;
+    }
+    place->start = product * rows * columns + first;
+    place->root_stride = parts * rows * columns;
+    place->row_stride = columns;
+    place->values = 1;
+    return product >= 0;
+}
+
+static bool root_place(const CallState *c, const ExecBox *box, const DagNode *reduce,
+                       RootPlace *place)
+{
+    const Plan *plan = &c->session->plan;
+    const Kernel *kernel = plan->kernels.v[c->plan_op->variants[0].kernel_of_rank[0]];
+    if (kernel->family == FAMILY_GEMM)
+        return gemm_place(&c->session->contract, box, &kernel->gemm, reduce, place);
+    i64 rows = 1;
+    for (int d = 0; d < kernel->n_dims - 1; d++)
+        rows *= dim_size(&c->session->contract, box, &kernel->dims[d]);
+    *place = (RootPlace){.root_stride = rows * monoid_values(reduce->monoid),
+                         .row_stride = 1,
+                         .columns = 1,
+                         .values = monoid_values(reduce->monoid)};
+    return kernel->family == FAMILY_ROW;
+}
+
+/* Element e of root r, value v: its place in the buffer. */
+static i64 root_index(const RootPlace *place, i64 elements, int root, i64 element, int value)
+{
+    i64 row = element / place->columns, column = element % place->columns;
+    i64 values = place->values > 1 ? value * elements : 0;
+    return place->start + root * place->root_stride + values + row * place->row_stride + column;
+}
+
+static void copy_roots(const RootPlace *place, ExecRoots *roots, float *write, const float *read)
+{
+    for (int r = 0; r < roots->forest.n; r++)
+        for (i64 e = 0; e < roots->elements; e++)
+            for (int v = 0; v < place->values; v++) {
+                i64 at = root_index(place, roots->elements, r, e, v);
+                float *own = &roots->values[(r * roots->elements + e) * place->values + v];
+                if (write)
+                    write[at] = *own;
+                else
+                    *own = read[at];
+            }
+}
+
+/* ---- phases
+ * ------------------------------------------------------------------------------------------ */
+
+static isoc_status run_part(CallState *c, const ExecJob *job)
+{
+    ExecRoots *roots;
+    int n;
+    if (!exec_part(job, &roots, &n, c->arena))
+        return ISOC_ERROR_USAGE;
+    for (int i = 0; i < n; i++) {
+        RootPlace place;
+        if (!root_place(c, &job->box, c->plan_op->op->reduces.v[roots[i].reduce], &place))
+            return ISOC_ERROR_USAGE;
+        copy_roots(&place, &roots[i], c->call->roots, NULL);
+    }
+    return ISOC_OK;
+}
+
+/* One source's roots of one reduce, in the executor's order. */
+static bool source_roots(CallState *c, int rank, int reduce, ExecRoots *out)
+{
+    const Contract *contract = &c->session->contract;
+    const PlanOp *p = c->plan_op;
+    const DagNode *node = p->op->reduces.v[reduce];
+    ExecBox *box = arena_new_of(c->arena, ExecBox);
+    part_box(contract, &p->part_of_rank[rank], c->call->rows, box);
+    const TreeNode *root = tree_expand(c->arena, node->tree, reduce_extent(contract, node));
+    int atoms[MAX_ATOMS], n = exec_reduce_atoms(contract, p->op, reduce, atoms);
+    RootPlace place;
+    out->reduce = reduce;
+    out->box = box;
+    out->elements = 1;
+    for (int i = 0; i < n; i++)
+        out->elements *= box->atom[atoms[i]].hi - box->atom[atoms[i]].lo;
+    if (!layout_forest(contract, node, root, &p->part_of_rank[rank], &out->forest, c->arena) ||
+        !root_place(c, box, node, &place))
+        return false;
+    out->values = arena_array(c->arena, float, out->forest.n * out->elements * place.values);
+    copy_roots(&place, out, NULL, c->call->sources[rank]);
+    return true;
+}
+
+static isoc_status run_join(CallState *c, const ExecJob *job)
+{
+    const PlanOp *p = c->plan_op;
+    const Contract *contract = &c->session->contract;
+    int *heard = arena_array(c->arena, int, p->at.ranks);
+    int sources = layout_sources(contract, &p->at, c->call->rank, heard);
+    const ExecRoots **roots = arena_array(c->arena, const ExecRoots *, sources);
+    int *counts = arena_array(c->arena, int, sources);
+    for (int i = 0; i < sources; i++) {
+        ExecRoots *own = arena_array(c->arena, ExecRoots, p->op->reduces.n);
+        for (int r = 0; r < p->op->reduces.n; r++)
+            if (layout_cuts(contract, &p->at, p->op->reduces.v[r]) &&
+                !source_roots(c, heard[i], r, &own[counts[i]++]))
+                return ISOC_ERROR_USAGE;
+        roots[i] = own;
+    }
+    return exec_join(job, roots, counts, sources, c->arena) ? ISOC_OK : ISOC_ERROR_USAGE;
+}
+
+/* What is joined has the whole reduced axes, whatever the rank's own part of them is. */
+static void widen_reduced(const OpDag *op, const Contract *contract, ExecBox *box)
+{
+    for (int r = 0; r < op->reduces.n; r++)
+        for (int i = 0; i < op->reduces.v[r]->n_atoms; i++) {
+            int atom = op->reduces.v[r]->atoms[i];
+            const Axis *axis = &contract->axes[contract->atom_axis[atom]];
+            if (!axis->free)
+                box->atom[atom].lo = 0, box->atom[atom].hi = axis->size;
+        }
+}
+
+static isoc_status run_call(CallState *c)
+{
+    const isoc_call *call = c->call;
+    const Contract *contract = &c->session->contract;
+    const PlanOp *p = c->plan_op;
+    const Op *op = p->op->op;
+    c->part =
+        call->phase == ISOC_JOIN ? &p->finish_of_rank[call->rank] : &p->part_of_rank[call->rank];
+    c->tensors = arena_array(c->arena, ExecTensor, op->n_params + op->n_results);
+    for (int i = 0; i < op->n_params; i++)
+        bind_tensor(c, &op->params[i], i);
+    for (int i = 0; i < op->n_results; i++)
+        bind_tensor(c, &op->results[i], op->n_params + i);
+    ExecJob job = {
+        .contract = contract,
+        .op = p->op,
+        .params = c->tensors,
+        .results = c->tensors + op->n_params,
+        .threads = call->threads > 0 ? call->threads : 1,
+    };
+    part_box(contract, c->part, call->rows, &job.box);
+    if (call->phase == ISOC_JOIN)
+        widen_reduced(p->op, contract, &job.box);
+    limit_live_rows(c, &job.box);
+    if (!select_indices(c, &job.box))
+        return ISOC_ERROR_USAGE;
+    if (call->phase == ISOC_PART)
+        return run_part(c, &job);
+    if (call->phase == ISOC_JOIN)
+        return run_join(c, &job);
+    return exec_op(&job, c->arena) ? ISOC_OK : ISOC_ERROR_USAGE;
+}
+
+isoc_status isoc_session_run(isoc_session *session, const isoc_call *call)
+{
+    CallState state = {.session = session, .call = call, .plan_op = find_plan_op(session, call)};
+    if (!state.plan_op || call->rank < 0 || call->rank >= state.plan_op->at.ranks ||
+        (call->phase == ISOC_JOIN && state.plan_op->join_kernel < 0))
+        return ISOC_ERROR_USAGE;
+    state.arena = arena_new();
+    if (!state.arena)
+        return ISOC_ERROR_MEMORY;
+    jmp_buf oom;
+    if (setjmp(oom)) {
+        arena_free(state.arena);
+        return ISOC_ERROR_MEMORY;
+    }
+    arena_on_oom(state.arena, &oom);
+    isoc_status status = run_call(&state);
+    arena_free(state.arena);
+    return status;
+}

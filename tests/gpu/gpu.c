@@ -1,0 +1,212 @@
+/* The driver, opened at run time, and the suite's kernels, compiled by NVRTC at start. */
+#include "gpu.h"
+
+#include "device_text.h"
+#include "diag.h"
+#include "nvrtc.h"
+#include "suite_text.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Handle *Any;
+
+#define CUDA_LIST(X)                                                                               \
+    X(Init, "cuInit", (unsigned))                                                                  \
+    X(GetErrorString, "cuGetErrorString", (int, const char **))                                    \
+    X(DriverGetVersion, "cuDriverGetVersion", (int *))                                             \
+    X(DeviceGetName, "cuDeviceGetName", (char *, int, int))                                        \
+    X(PrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (Any *, int))                                  \
+    X(CtxSetCurrent, "cuCtxSetCurrent", (Any))                                                     \
+    X(CtxSynchronize, "cuCtxSynchronize", (void))                                                  \
+    X(MemAlloc, "cuMemAlloc_v2", (DevicePtr *, size_t))                                            \
+    X(MemFree, "cuMemFree_v2", (DevicePtr))                                                        \
+    X(MemsetD8Async, "cuMemsetD8Async", (DevicePtr, unsigned char, size_t, Any))                   \
+    X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void *, DevicePtr, size_t))                                  \
+    X(MemcpyHtoD, "cuMemcpyHtoD_v2", (DevicePtr, const void *, size_t))                            \
+    X(StreamCreate, "cuStreamCreate", (Any *, unsigned))                                           \
+    X(StreamSynchronize, "cuStreamSynchronize", (Any))                                             \
+    X(StreamBeginCapture, "cuStreamBeginCapture_v2", (Any, int))                                   \
+    X(StreamEndCapture, "cuStreamEndCapture", (Any, Any *))                                        \
+    X(GraphInstantiate, "cuGraphInstantiateWithFlags", (Any *, Any, unsigned long long))           \
+    X(GraphLaunch, "cuGraphLaunch", (Any, Any))                                                    \
+    X(GraphExecDestroy, "cuGraphExecDestroy", (Any))                                               \
+    X(GraphDestroy, "cuGraphDestroy", (Any))                                                       \
+    X(ModuleLoadData, "cuModuleLoadData", (Any *, const void *))                                   \
+    X(ModuleGetFunction, "cuModuleGetFunction", (Any *, Any, const char *))                        \
+    X(LaunchKernel, "cuLaunchKernel",                                                              \
+      (Any, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Any, void **,    \
+       void **))
+
+static struct {
+#define X(name, symbol, parameters) int(*name) parameters;
+    CUDA_LIST(X)
+#undef X
+    Any stream, fill, compare;
+    DevicePtr found;
+    char device[256];
+} cu;
+
+static void die(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("gpu suite: ", stderr);
+    vfprintf(stderr, format, args);
+    fputs("\n", stderr);
+    va_end(args);
+    exit(5);
+}
+
+static void check(int result, const char *what)
+{
+    const char *text = NULL;
+    if (result == 0)
+        return;
+    cu.GetErrorString(result, &text);
+    die("%s: %s", what, text ? text : "unknown error");
+}
+#define CHECK(call) check(cu.call, #call)
+
+static void open_driver(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library)
+        die("no CUDA driver here");
+#define X(name, symbol, parameters)                                                                \
+    {                                                                                              \
+        void *address = dlsym(library, symbol);                                                    \
+        if (!address)                                                                              \
+            die("the driver has no %s", symbol);                                                   \
+        memcpy(&cu.name, &address, sizeof address);                                                \
+    }
+    CUDA_LIST(X)
+#undef X
+}
+
+static void load_kernels(void)
+{
+    Arena *arena = arena_new();
+    Sources sources = {.arena = arena};
+    Diags diags;
+    diags_init(&diags, arena, &sources);
+    const Nvrtc *nvrtc = nvrtc_open(&diags);
+    Binary binary = {0};
+    if (!nvrtc ||
+        !nvrtc_compile(nvrtc, str_of(suite_text), STR("sm_90a"), &binary, arena, &diags)) {
+        Text text = {.arena = arena};
+        diags_render_text(&diags, &text, false);
+        die("the suite's kernels: %s", text_str(&text).s);
+    }
+    Any module;
+    CHECK(ModuleLoadData(&module, binary.cubin.s));
+    CHECK(ModuleGetFunction(&cu.fill, module, "fill_bf16"));
+    CHECK(ModuleGetFunction(&cu.compare, module, "compare_u16"));
+    arena_free(arena);
+}
+
+void gpu_open(void)
+{
+    Any context;
+    open_driver();
+    CHECK(Init(0));
+    CHECK(PrimaryCtxRetain(&context, 0));
+    CHECK(CtxSetCurrent(context));
+    CHECK(DeviceGetName(cu.device, sizeof cu.device, 0));
+    CHECK(StreamCreate(&cu.stream, 1));
+    load_kernels();
+    cu.found = gpu_alloc(16);
+}
+
+DevicePtr gpu_alloc(size_t bytes)
+{
+    DevicePtr buffer;
+    CHECK(MemAlloc(&buffer, bytes ? bytes : 256));
+    return buffer;
+}
+
+void gpu_free(DevicePtr buffer)
+{
+    CHECK(MemFree(buffer));
+}
+
+void gpu_set(DevicePtr buffer, int byte, size_t bytes)
+{
+    CHECK(MemsetD8Async(buffer, (unsigned char)byte, bytes, cu.stream));
+}
+
+void gpu_read(void *to, DevicePtr from, size_t bytes)
+{
+    gpu_sync();
+    CHECK(MemcpyDtoH(to, from, bytes));
+}
+
+void gpu_write(DevicePtr to, const void *from, size_t bytes)
+{
+    gpu_sync();
+    CHECK(MemcpyHtoD(to, from, bytes));
+}
+
+void gpu_sync(void)
+{
+    CHECK(StreamSynchronize(cu.stream));
+}
+
+void *gpu_stream(void)
+{
+    return cu.stream;
+}
+
+const char *gpu_name(void)
+{
+    return cu.device;
+}
+
+int gpu_driver_version(void)
+{
+    int version = 0;
+    CHECK(DriverGetVersion(&version));
+    return version;
+}
+
+static void launch(Any kernel, void **args)
+{
+    CHECK(LaunchKernel(kernel, 1056, 1, 1, 256, 1, 1, 0, cu.stream, args, NULL));
+}
+
+void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsigned seed,
+                   unsigned shift)
+{
+    long long r = rows, c = columns;
+    void *args[] = {&out, &r, &c, &kind, &seed, &shift};
+    launch(cu.fill, args);
+}
+
+uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first)
+{
+    uint64_t found[2] = {0, UINT64_MAX};
+    long long n = (long long)(bytes / 2);
+    void *args[] = {&a, &b, &n, &cu.found};
+    gpu_write(cu.found, found, sizeof found);
+    launch(cu.compare, args);
+    gpu_read(found, cu.found, sizeof found);
+    *first = found[1];
+    return found[0];
+}
+
+void gpu_graph(void (*work)(void *user, void *stream), void *user, int times)
+{
+    Any graph, exec;
+    CHECK(StreamBeginCapture(cu.stream, 1));
+    work(user, cu.stream);
+    CHECK(StreamEndCapture(cu.stream, &graph));
+    CHECK(GraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < times; i++)
+        CHECK(GraphLaunch(exec, cu.stream));
+    gpu_sync();
+    CHECK(GraphExecDestroy(exec));
+    CHECK(GraphDestroy(graph));
+}

@@ -1,0 +1,31 @@
+/* What the GPU suite needs of the driver beyond libiso, and its own small kernels.
+ * Ownership: gpu_open's context and module live for the process; buffers are freed by the caller. */
+#ifndef TEST_GPU_H
+#define TEST_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t DevicePtr;
+
+/* Each ends the program with the driver's words if the call fails: a test that cannot run fails. */
+void gpu_open(void);
+DevicePtr gpu_alloc(size_t bytes);
+void gpu_free(DevicePtr buffer);
+void gpu_set(DevicePtr buffer, int byte, size_t bytes);
+void gpu_read(void *to, DevicePtr from, size_t bytes);
+void gpu_write(DevicePtr to, const void *from, size_t bytes);
+void gpu_sync(void);
+void *gpu_stream(void);
+const char *gpu_name(void);
+int gpu_driver_version(void);
+
+void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsigned seed,
+                   unsigned shift);
+/* Elements of two bytes that differ; *first is the least index of one. */
+uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first);
+
+/* Runs `work` under stream capture, then replays the graph `times` times. */
+void gpu_graph(void (*work)(void *user, void *stream), void *user, int times);
+
+#endif

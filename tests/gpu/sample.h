@@ -1,0 +1,32 @@
+/* Sampled rows and columns of a device result against the CPU executor.
+ * Ownership: everything is the caller's; host copies are freed inside. */
+#ifndef TEST_SAMPLE_H
+#define TEST_SAMPLE_H
+
+#include "gpu.h"
+
+#include "module.h"
+
+typedef struct Sample {
+    const iso_module *module; /* the device's */
+    const MfOp *op;
+    const char *layout;       /* of one rank */
+    int kind;
+    int64_t rows;
+    int threads;
+    const DevicePtr *expected; /* per tensor: the results on the device */
+    const iso_tensor *whole;   /* per tensor: shapes */
+} Sample;
+
+typedef struct SampleReport {
+    uint64_t compared, differ;
+    char what[160]; /* which rows and columns */
+} SampleReport;
+
+/* The seed of a parameter's values. */
+unsigned sample_seed(int tensor);
+
+/* False if the executor refused. */
+bool sample_check(isoc_session *session, const Sample *sample, SampleReport *report);
+
+#endif
