@@ -61,6 +61,7 @@ bool cache_get(Str dir, const Digest *key, Binary *binary, Arena *arena)
     const char *at = bytes.s + HEAD + SIZES;
     binary->cubin = str_copy(arena, (Str){at, (int)cubin});
     binary->ptx = str_copy(arena, (Str){at + cubin, (int)ptx});
+    binary_read_uses(binary, arena);
     return true;
 }
 

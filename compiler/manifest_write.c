@@ -1,6 +1,8 @@
 /* The manifest's JSON, written from what the plan decided and the toolchain said. */
 #include "manifest_write.h"
 
+#include "reader.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +69,8 @@ static json_t *sources_json(Writer *w, const Sources *sources)
     json_t *array = json_array();
     for (int i = 0; i < sources->files.n; i++) {
         json_t *file = json_object();
-        put(w, file, "name", text(sources->files.v[i].name));
+        Str main = sources->files.v[0].name, name = sources->files.v[i].name;
+        put(w, file, "name", text(reader_relative(w->arena, main, name)));
         put(w, file, "text", text(sources->files.v[i].text));
         push(w, array, file);
     }
@@ -225,11 +228,15 @@ static json_t *bindings_json(Writer *w, const Kernel *k)
     return array;
 }
 
-static json_t *groups_json(Writer *w, const Gemm *g)
+static json_t *groups_json(Writer *w, const Kernel *k)
 {
+    const Gemm *g = &k->gemm;
     json_t *array = json_array();
     for (int i = 0; i < g->n_groups; i++) {
         json_t *group = json_object(), *products = json_array();
+        GroupBindings touched = {0};
+        if (!emit_group_bindings(k, &g->group[i], &touched))
+            w->failed = true;
         for (int p = 0; p < g->group[i].n_products; p++) {
             json_t *product = json_object();
             put(w, product, "b", integer(g->group[i].product[p].b));
@@ -238,6 +245,8 @@ static json_t *groups_json(Writer *w, const Gemm *g)
         }
         put(w, group, "cols", dim_json(w, &g->group[i].cols));
         put(w, group, "products", products);
+        put(w, group, "operands", integers(w, touched.operand, touched.n_operands));
+        put(w, group, "results", integers(w, touched.result, touched.n_results));
         push(w, array, group);
     }
     return array;
@@ -249,8 +258,9 @@ static json_t *tile_json(Writer *w, const Gemm *g)
     return integers(w, tile, 3);
 }
 
-static json_t *gemm_json(Writer *w, const Gemm *g)
+static json_t *gemm_json(Writer *w, const Kernel *k)
 {
+    const Gemm *g = &k->gemm;
     json_t *object = json_object(), *leaves = json_array();
     for (int i = 0; i < g->n_leaves; i++)
         push(w, leaves, pair(w, g->leaf_lo[i], g->leaf_hi[i]));
@@ -266,7 +276,7 @@ static json_t *gemm_json(Writer *w, const Gemm *g)
     put(w, object, "roots", integer(g->n_roots));
     put(w, object, "leaves", leaves);
     put(w, object, "depth", integer(g->program.depth));
-    put(w, object, "groups", groups_json(w, g));
+    put(w, object, "groups", groups_json(w, k));
     return object;
 }
 
@@ -277,6 +287,7 @@ static json_t *row_json(Writer *w, const Row *row)
     put(w, object, "roots_out", json_boolean(row->roots_out));
     put(w, object, "roots", integer(row->n_roots));
     put(w, object, "values", integer(monoid_values(row->reduces[0]->monoid)));
+    put(w, object, "row_threads", integer(row->threads));
     return object;
 }
 
@@ -289,7 +300,7 @@ static json_t *join_json(Writer *w, const Kernel *k)
     put(w, object, "roots_of_rank", integers(w, join->roots_of_rank, join->n_sources));
     put(w, object, "values", integer(monoid_values(join->reduces[0]->monoid)));
     put(w, object, "rows", dim_json(w, &k->gemm.rows));
-    put(w, object, "groups", groups_json(w, &k->gemm));
+    put(w, object, "groups", groups_json(w, k));
     return object;
 }
 
@@ -310,8 +321,8 @@ static json_t *spec_json(Writer *w, int i)
     put(w, spec, "dims", dims);
     put(w, spec, "bindings", bindings_json(w, k));
     if (k->family == FAMILY_GEMM)
-        put(w, spec, "gemm", gemm_json(w, &k->gemm));
-    if (k->family == FAMILY_ROW)
+        put(w, spec, "gemm", gemm_json(w, k));
+    if (k->family == FAMILY_ROW || (k->family == FAMILY_JOIN && k->join.of == FAMILY_ROW))
         put(w, spec, "row", row_json(w, &k->row));
     if (k->family == FAMILY_JOIN)
         put(w, spec, "join", join_json(w, k));

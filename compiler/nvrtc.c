@@ -192,6 +192,12 @@ Str nvrtc_version(const Nvrtc *nvrtc, Arena *arena)
     return str_format(arena, "%d.%d", nvrtc->major, nvrtc->minor);
 }
 
+void nvrtc_numbers(const Nvrtc *nvrtc, int *major, int *minor)
+{
+    *major = nvrtc->major;
+    *minor = nvrtc->minor;
+}
+
 Str nvrtc_path(const Nvrtc *nvrtc)
 {
     return str_of(nvrtc->path);
@@ -412,7 +418,7 @@ static int by_name(const void *a, const void *b)
 
 /* .nv.info is a list of {format 4, attribute, size, payload}; the ones read here hold
  * {symbol, value}. */
-static void read_uses(Binary *binary, Arena *arena)
+void binary_read_uses(Binary *binary, Arena *arena)
 {
     Cubin cubin;
     Section info;
@@ -458,6 +464,6 @@ bool nvrtc_compile(const Nvrtc *nvrtc, Str program, Str arch, Binary *out, Arena
         report_failure(nvrtc, result, out->log, diags);
         return false;
     }
-    read_uses(out, arena);
+    binary_read_uses(out, arena);
     return nvrtc_judge_log(out->log, diags);
 }

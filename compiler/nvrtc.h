@@ -11,8 +11,9 @@ typedef struct Nvrtc Nvrtc;
  * beside the program, the Python wheel's folder, then the loader's own search. NULL with a
  * diagnostic that names what was tried. */
 const Nvrtc *nvrtc_open(Diags *diags);
-/* "13.0"; where it was found. */
+/* "13.0", and as numbers; where it was found. */
 Str nvrtc_version(const Nvrtc *nvrtc, Arena *arena);
+void nvrtc_numbers(const Nvrtc *nvrtc, int *major, int *minor);
 Str nvrtc_path(const Nvrtc *nvrtc);
 
 /* The fixed flags, one a line: part of every cache key and of the manifest. */
@@ -38,6 +39,9 @@ typedef struct Binary {
  * ignored setmaxnreg is an error: the kernel would be right but not what was planned. */
 bool nvrtc_compile(const Nvrtc *nvrtc, Str program, Str arch, Binary *out, Arena *arena,
                    Diags *diags);
+
+/* Fills `kernels` from the cubin: what nvrtc_compile does, for one that comes from the cache. */
+void binary_read_uses(Binary *binary, Arena *arena);
 
 /* For tests: the advisories of a log, as diagnostics; true if there was none. */
 bool nvrtc_judge_log(Str log, Diags *diags);

@@ -22,9 +22,12 @@ emit
 nvrtc
 cache
 artifact
-manifest_write
+manifest_write header_write
+sample
+verify
 pipeline isoc session
-options main
+options progress
+commands command main
 "
 rank_of() {
     echo "$layers" | awk -v want="$1" '{ for (i = 1; i <= NF; i++) if ($i == want) print NR }'
