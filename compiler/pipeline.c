@@ -3,6 +3,7 @@
 
 #include "header_write.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -291,4 +292,18 @@ Str pipeline_output(Pipeline *p, Output output)
         bytes = print_output(p, output);
     arena_on_oom(p->out, NULL);
     return bytes;
+}
+
+char *pipeline_messages(Pipeline *p)
+{
+    jmp_buf oom;
+    char *volatile copy = NULL;
+    arena_on_oom(p->front, &oom);
+    if (!setjmp(oom)) {
+        Text text = {.arena = p->front};
+        diags_render_text(&p->diags, &text, false);
+        copy = strdup(text_str(&text).s);
+    }
+    arena_on_oom(p->front, NULL);
+    return copy;
 }

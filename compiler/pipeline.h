@@ -112,5 +112,7 @@ const char *output_name(Output output);
 Stage output_stage(Output output);
 /* The bytes; the stages must have run. Empty where memory is short, with p->outcome saying so. */
 Str pipeline_output(Pipeline *p, Output output);
+/* The diagnostics as text, for free(); NULL where memory is short. */
+char *pipeline_messages(Pipeline *p);
 
 #endif

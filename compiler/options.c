@@ -1,0 +1,185 @@
+/* getopt_long, long options in a table. */
+#define _GNU_SOURCE /* getopt_long, which glibc and musl both have */
+#include "options.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char options_usage[] =
+    "usage: isoc FILE [-o OUT]                 compile a contract to a cubin\n"
+    "       isoc explain FILE OP [--layout L]  show an op's tree, roundings and owners\n"
+    "       isoc diff A B                      say which ops' numerics differ\n"
+    "       isoc verify CUBIN [--device cpu]   check digests, proof and bits\n"
+    "\n"
+    "  -o OUT                write to OUT (`-`: standard output)\n"
+    "  --emit=KIND           cubin (default with -o), ptx, cuda, ast, dag, plan, manifest,\n"
+    "                        header, certificate; without -o, texts go to standard output\n"
+    "  --layout=NAME         only this layout\n"
+    "  --arch=ARCH           sm_90a\n"
+    "  -MD, -MF FILE         write the files that were read as a make rule\n"
+    "  -W[no-]NAME, -Werror  switch a warning, make warnings errors\n"
+    "  --diagnostics=KIND    text (default) or json\n"
+    "  --explain=ISOnnnn     what a message means\n"
+    "  --cache=DIR           keep compiled kernels there (`--cache=` for nowhere)\n"
+    "  --device=cpu          verify: where the ops are run\n"
+    "  --time, -v            seconds of each stage; more of what is done\n"
+    "  -j N                  threads (the output does not depend on it)\n"
+    "  --version, --help\n";
+
+enum Long {
+    LONG_EMIT = 256,
+    LONG_ARCH,
+    LONG_LAYOUT,
+    LONG_DIAGNOSTICS,
+    LONG_EXPLAIN,
+    LONG_TIME,
+    LONG_CACHE,
+    LONG_DEVICE,
+    LONG_VERSION,
+    LONG_HELP,
+};
+
+static const struct option long_options[] = {
+    {"emit", required_argument, NULL, LONG_EMIT},
+    {"arch", required_argument, NULL, LONG_ARCH},
+    {"layout", required_argument, NULL, LONG_LAYOUT},
+    {"diagnostics", required_argument, NULL, LONG_DIAGNOSTICS},
+    {"explain", required_argument, NULL, LONG_EXPLAIN},
+    {"time", no_argument, NULL, LONG_TIME},
+    {"cache", required_argument, NULL, LONG_CACHE},
+    {"device", required_argument, NULL, LONG_DEVICE},
+    {"version", no_argument, NULL, LONG_VERSION},
+    {"help", no_argument, NULL, LONG_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static bool read_emit(Options *o, const char *name)
+{
+    for (int i = 0; i < OUTPUT_COUNT; i++)
+        if (strcmp(output_name((Output)i), name) == 0) {
+            o->emit = (Output)i;
+            return o->emit_given = true;
+        }
+    return false;
+}
+
+static bool read_jobs(Options *o, const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    o->jobs = (int)n;
+    return *text && !*end && n >= 1 && n <= 1024;
+}
+
+static bool read_diagnostics(Options *o, const char *name)
+{
+    o->json = strcmp(name, "json") == 0;
+    return o->json || strcmp(name, "text") == 0;
+}
+
+static bool read_device(Options *o, const char *name)
+{
+    o->device = name;
+    return strcmp(name, "cpu") == 0;
+}
+
+/* -Werror, -Wname, -Wno-name. Whether the name is a warning's is for the caller to say. */
+static void read_warning(Options *o, const char *name, Arena *arena)
+{
+    if (strcmp(name, "error") == 0) {
+        o->werror = true;
+        return;
+    }
+    bool on = strncmp(name, "no-", 3) != 0;
+    WarningSwitch w = {str_of(on ? name : name + 3), on};
+    vec_push(arena, &o->warnings, w);
+}
+
+/* -MD and -MF file. */
+static bool read_deps(Options *o, const char *what, int argc, char **argv)
+{
+    if (strcmp(what, "D") == 0)
+        return o->deps = true;
+    if (what[0] != 'F')
+        return false;
+    o->deps = true;
+    o->deps_file = what[1] ? what + 1 : optind < argc ? argv[optind++] : NULL;
+    return o->deps_file != NULL;
+}
+
+static bool read_option(Options *o, int option, int argc, char **argv, Arena *arena)
+{
+    switch (option) {
+    case 'o': o->output = optarg; return true;
+    case 'v': return o->verbose = true;
+    case 'j': return read_jobs(o, optarg);
+    case 'W': read_warning(o, optarg, arena); return true;
+    case 'M': return read_deps(o, optarg, argc, argv);
+    case LONG_EMIT: return read_emit(o, optarg);
+    case LONG_ARCH: o->arch = optarg; return true;
+    case LONG_LAYOUT: o->layout = optarg; return true;
+    case LONG_DIAGNOSTICS: return read_diagnostics(o, optarg);
+    case LONG_EXPLAIN: o->code = optarg; o->command = COMMAND_CODE; return true;
+    case LONG_TIME: return o->time = true;
+    case LONG_CACHE: o->cache = optarg; return true;
+    case LONG_DEVICE: return read_device(o, optarg);
+    case LONG_VERSION: o->command = COMMAND_VERSION; return true;
+    case LONG_HELP: o->command = COMMAND_HELP; return true;
+    default: return false;
+    }
+}
+
+static Command read_command(const char *word)
+{
+    static const struct {
+        const char *name;
+        Command command;
+    } commands[] = {
+        {"explain", COMMAND_EXPLAIN}, {"diff", COMMAND_DIFF}, {"verify", COMMAND_VERIFY}};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, word) == 0)
+            return commands[i].command;
+    return COMMAND_COMPILE;
+}
+
+static bool check_operands(Options *o, Str *problem, Arena *arena)
+{
+    static const int wanted[] = {[COMMAND_COMPILE] = 1, [COMMAND_EXPLAIN] = 2, [COMMAND_DIFF] = 2,
+                                 [COMMAND_VERIFY] = 1, [COMMAND_HELP] = 0};
+    if (o->command == COMMAND_CODE || o->command == COMMAND_VERSION || o->command == COMMAND_HELP)
+        return true;
+    if (o->n_operands == wanted[o->command])
+        return true;
+    if (o->n_operands == 0)
+        *problem = STR("no file is named");
+    else
+        *problem = str_format(arena, "%d operands are given, %d wanted", o->n_operands,
+                              wanted[o->command]);
+    return false;
+}
+
+bool options_read(int argc, char **argv, Options *o, Str *problem, Arena *arena)
+{
+    *o = (Options){.emit = OUTPUT_CUBIN, .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+    int first = 1, option;
+    if (argc > 1 && (o->command = read_command(argv[1])) != COMMAND_COMPILE)
+        first = 2;
+    opterr = 0;
+    optind = first;
+    while ((option = getopt_long(argc, argv, ":o:vj:W:M:", long_options, NULL)) != -1) {
+        const char *at = argv[optind - 1];
+        if (option == ':' || option == '?' || !read_option(o, option, argc, argv, arena)) {
+            *problem = str_format(arena, option == ':' ? "option `%s` lacks its value"
+                                                       : "option `%s` is not understood", at);
+            return false;
+        }
+    }
+    for (; optind < argc; optind++) {
+        if (o->n_operands < 3)
+            o->operand[o->n_operands] = argv[optind];
+        o->n_operands++;
+    }
+    return check_operands(o, problem, arena);
+}

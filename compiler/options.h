@@ -1,0 +1,38 @@
+/* The command line, as data.
+ * Ownership: strings are argv's own; lists live in the arena given. */
+#ifndef ISOC_OPTIONS_H
+#define ISOC_OPTIONS_H
+
+#include "pipeline.h"
+
+typedef enum Command {
+    COMMAND_COMPILE,
+    COMMAND_EXPLAIN, /* explain FILE OP [--layout L] */
+    COMMAND_DIFF,    /* diff A B */
+    COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu] */
+    COMMAND_CODE,    /* --explain=ISOnnnn */
+    COMMAND_VERSION,
+    COMMAND_HELP,
+} Command;
+
+typedef struct Options {
+    Command command;
+    int n_operands;
+    const char *operand[3];
+    const char *output;     /* -o */
+    Output emit;
+    bool emit_given;
+    const char *arch, *layout, *cache, *device, *code;
+    bool deps;              /* -MD */
+    const char *deps_file;  /* -MF */
+    bool werror, json, time, verbose;
+    int jobs;
+    VEC(WarningSwitch) warnings;
+} Options;
+
+/* False with a sentence in *problem (usage errors); the program's name is not in it. */
+bool options_read(int argc, char **argv, Options *options, Str *problem, Arena *arena);
+
+extern const char options_usage[];
+
+#endif
