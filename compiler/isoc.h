@@ -55,7 +55,7 @@ void isoc_result_free(isoc_result *result);
 isoc_status isoc_cubin_manifest(const void *cubin, size_t size, const char **json,
                                 size_t *json_size, bool *intact);
 
-/* ---- the CPU executor ------------------------------------------------------------------------- */
+/* ---- the CPU executor ------------------------------------------------------------------------ */
 
 /* A contract ready to be executed on the CPU: the written definition of its bits. */
 typedef struct isoc_session isoc_session;

@@ -53,8 +53,9 @@
  *   "certificate": the object of proof_json }
  *
  * "operands" and "results" are what the group's epilogue reads and writes, in the order of the
- * views in IsoGemmGroup. In a gemm, a binding's "has" counts (rows, cols) of its group, and for operands a and b
- * (rows, k) and (cols, k). A contract without layouts has one, named "", of one rank. */
+ * views in IsoGemmGroup. In a gemm, a binding's "has" counts (rows, cols) of its group, and for
+ * operands a and b (rows, k) and (cols, k). A contract without layouts has one, named "",
+ * of one rank. */
 #ifndef ISOC_MANIFEST_WRITE_H
 #define ISOC_MANIFEST_WRITE_H
 

@@ -341,7 +341,7 @@ void parse_syntax_error(Parse *parse, Span span, const char *found, bool found_k
     recover(parse);
 }
 
-/* ---- faults of the text itself ---------------------------------------------------------------- */
+/* ---- faults of the text itself --------------------------------------------------------------- */
 
 static const struct {
     const char *wrong, *right;

@@ -1,4 +1,4 @@
-/* Rank by rank against the whole, and a plain all-reduce beside it to show that the check can tell. */
+/* Rank by rank against the whole, and a plain all-reduce beside it to show that the check tells. */
 #include "verify.h"
 
 #include "sample.h"
@@ -113,8 +113,8 @@ static i64 run_joins(Verify *v, const PlanOp *at, const Sent *sent)
 
 /* ---- the control ------------------------------------------------------------------------------
  * What an all-reduce without a tree does: each rank adds up what it has and rounds it to the wire's
- * type, and the sums are added in order of rank. The join sees that sum as the first root, and +0 as
- * all the others, which changes nothing. */
+ * type, and the sums are added in order of rank. The join sees that sum as the first root, and +0
+ * as all the others, which changes nothing. */
 
 static bool is_first(const PlanOp *at, int sources, int rank)
 {

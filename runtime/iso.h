@@ -82,7 +82,7 @@ const char *iso_module_op_name(const iso_module *module, int index);
 const char *iso_module_layout_name(const iso_module *module, int index);
 iso_status iso_module_layout_ranks(const iso_module *module, const char *layout, int *ranks);
 
-/* ---- ops --------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 /* A layout by its name, or (name NULL) by the degrees of its meshes as "tp=4 cp=2" (the first
  * layout of those degrees); and the rank in it, row-major over the meshes in the layout's order,
@@ -140,8 +140,8 @@ iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes);
 iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t *bytes);
 
 /* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
- * count, s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of this
- * rank's tensors, at most what their shapes say; rows past it are left untouched. */
+ * count, s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of
+ * this rank's tensors, at most what their shapes say; rows past it are left untouched. */
 typedef struct iso_run {
     int64_t rows;
     int schedule;
@@ -159,7 +159,7 @@ iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const 
 iso_status iso_op_part(const iso_op *op, const iso_tensor *tensors, int n, void *roots,
                        const iso_run *run);
 /* Joins all ranks' roots in tree order, left operand first, and finishes the op for the rows that
- * this rank owns. roots: one buffer per rank of the layout, in order of rank, each readable here. */
+ * this rank owns. roots: one buffer per rank of the layout, in order of rank, readable here. */
 iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
                        const iso_tensor *tensors, int n, const iso_run *run);
 

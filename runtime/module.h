@@ -30,7 +30,7 @@ struct iso_module {
     isoc_session *session;
 };
 
-/* ---- shapes (shape.c) -------------------------------------------------------------------------- */
+/* ---- shapes (shape.c) ------------------------------------------------------------------------ */
 
 /* The rows [lo, hi) of the free atom that a part has. */
 void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi);
@@ -57,7 +57,7 @@ iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding
                      const MfAtoms *const *dims, int n_dims, const iso_tensor *tensors,
                      int64_t rows, View *view);
 
-/* ---- running (launch_*.c, cpu.c) ------------------------------------------------------------------ */
+/* ---- running (launch_*.c, cpu.c) ------------------------------------------------------------- */
 
 /* Elements of one rank's roots buffer: see iso_op_roots. */
 size_t roots_bytes(const iso_op *op, int64_t rows);

@@ -1,5 +1,5 @@
 /* What the GPU suite needs of the driver beyond libiso, and its own small kernels.
- * Ownership: gpu_open's context and module live for the process; buffers are freed by the caller. */
+ * Ownership: gpu_open's context and module live for the process; the caller frees buffers. */
 #ifndef TEST_GPU_H
 #define TEST_GPU_H
 

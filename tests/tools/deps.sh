@@ -31,7 +31,8 @@ install() {
         if have sudo && sudo -n true 2>/dev/null; then
             root=sudo
         else
-            echo "isoc needs these packages: $*. Install them (apt-get install $*) and run again." >&2
+            echo "isoc needs these packages: $*." >&2
+            echo "Install them (apt-get install $*) and run again." >&2
             exit 3
         fi
     fi
@@ -62,7 +63,10 @@ nvrtc_wheel() {
     rm -rf "$BUILD/venv" && mkdir -p "$BUILD/nvrtc"
     python3 -m venv "$BUILD/venv" && "$BUILD/venv/bin/pip" -q --disable-pip-version-check \
         install 'nvidia-cuda-nvrtc==13.0.*' ||
-        { echo "pip could not install nvidia-cuda-nvrtc; install the CUDA Toolkit 13.0" >&2; exit 3; }
+        {
+            echo "pip could not install nvidia-cuda-nvrtc; install the CUDA Toolkit 13.0" >&2
+            exit 3
+        }
     find "$BUILD/venv" -name 'libnvrtc*.so*' -exec cp {} "$BUILD/nvrtc/" \;
     rm -rf "$BUILD/venv"
 }

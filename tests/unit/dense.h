@@ -61,7 +61,7 @@ static inline const Tree *dense_split(Dense *d, i64 n, const Tree *child, JoinFo
                                 .child = child});
 }
 
-/* ---- tensors and nodes ------------------------------------------------------------------------- */
+/* ---- tensors and nodes ----------------------------------------------------------------------- */
 
 static inline Tensor dense_tensor(Dense *d, const char *name, DType type, int n, const int *axes)
 {
@@ -168,7 +168,7 @@ static inline OpDag *dense_op(Dense *d, const char *name)
     return &d->dags[i];
 }
 
-/* ---- ops ---------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static inline const DagNode *dense_product_sum(Dense *d, OpDag *op, const Tree *tree,
                                                const DagNode *a, const DagNode *b, int n,
@@ -258,7 +258,7 @@ static inline void dense_lm_head(Dense *d)
                  AXES(D_TOKENS, D_VOCAB));
 }
 
-/* ---- layouts -------------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 /* The last mesh added to the layout that was started last. */
 static inline Layout *dense_layout(Dense *d, const char *name)
@@ -286,7 +286,7 @@ static inline Mesh *dense_tp(Dense *d, const char *name, int degree, bool sequen
                       sequence ? D_TOKENS : -1);
 }
 
-/* ---- whole ------------------------------------------------------------------------------------- */
+/* ---- whole ----------------------------------------------------------------------------------- */
 
 typedef struct DenseSizes {
     i64 hidden, ffn, kv, group, half, vocab;

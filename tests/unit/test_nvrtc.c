@@ -83,8 +83,8 @@ START_TEST(a_clean_log_is_taken)
     Box box;
     box_open(&box);
     ck_assert(nvrtc_judge_log(STR("ptxas info    : Function properties for k\n"
-                                  "ptxas         .     128 bytes stack frame, 0 bytes spill stores, "
-                                  "0 bytes spill loads\n"),
+                                  "ptxas         .     128 bytes stack frame, 0 bytes spill stores,"
+                                  " 0 bytes spill loads\n"),
                               &box.diags));
     arena_free(box.arena);
 }
@@ -125,8 +125,8 @@ START_TEST(refused_text_is_an_error_with_its_line)
     box_open(&box);
     const Nvrtc *nvrtc = library(&box);
     if (nvrtc) {
-        ck_assert(!nvrtc_compile(nvrtc, STR("__global__ void k() { x = 1; }\n"), STR("sm_90a"), &out,
-                                 box.arena, &box.diags));
+        ck_assert(!nvrtc_compile(nvrtc, STR("__global__ void k() { x = 1; }\n"), STR("sm_90a"),
+                                 &out, box.arena, &box.diags));
         ck_assert_int_eq(box.diags.list.v[0]->id, DIAG_NVRTC_FAILED);
         ck_assert_ptr_nonnull(strstr(box.diags.list.v[0]->notes.v[0].s, "kernels.cu(1): error"));
     }
