@@ -1,5 +1,7 @@
 #include "fdpa.h"
 
+#include "fdpa_avx2.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,8 +73,11 @@ size_t fdpa_padded(const FdpaClass *cls, size_t k)
     return (k + group - 1) / group * group;
 }
 
+/* Inlined with a constant type, so that loops over elements keep no trace of the table. */
+#define FOR_ONE_TYPE static inline __attribute__((always_inline))
+
 /* e4m3 has one NaN (all ones) and no Inf; the other formats keep the top exponent for both. */
-static int special_exp(FdpaType type, uint32_t exp, uint32_t frac)
+FOR_ONE_TYPE int special_exp(FdpaType type, uint32_t exp, uint32_t frac)
 {
     const Format *f = &FORMATS[type];
     if (exp != (1u << f->exp_bits) - 1)
@@ -82,7 +87,7 @@ static int special_exp(FdpaType type, uint32_t exp, uint32_t frac)
     return frac ? FDPA_EXP_NAN : FDPA_EXP_INF;
 }
 
-FdpaElem fdpa_elem(FdpaType type, uint32_t bits)
+FOR_ONE_TYPE FdpaElem elem_of(FdpaType type, uint32_t bits)
 {
     const Format *f = &FORMATS[type];
     uint32_t u = bits >> f->shift, frac = u & ((1u << f->frac_bits) - 1);
@@ -98,7 +103,9 @@ FdpaElem fdpa_elem(FdpaType type, uint32_t bits)
     return e;
 }
 
-static uint32_t load_bits(const unsigned char *p, size_t size)
+FdpaElem fdpa_elem(FdpaType type, uint32_t bits) { return elem_of(type, bits); }
+
+FOR_ONE_TYPE uint32_t load_bits(const unsigned char *p, size_t size)
 {
     uint16_t half;
     uint32_t word;
@@ -214,23 +221,43 @@ float fdpa_step(const FdpaClass *cls, const FdpaElem *a, const FdpaElem *b, floa
     return pack(cls, sum, unit);
 }
 
-static void decode_into(const FdpaClass *cls, FdpaType type, const void *src, ptrdiff_t stride,
-                        size_t k, FdpaElem *dst, size_t step)
+FOR_ONE_TYPE void decode_run(FdpaType type, const unsigned char *p, ptrdiff_t bytes, size_t k,
+                             FdpaElem *dst, size_t step)
 {
-    const Format *f = &FORMATS[type];
-    const unsigned char *p = src;
-    ptrdiff_t bytes = stride * (ptrdiff_t)f->size;
-    size_t kp = fdpa_padded(cls, k);
     for (size_t i = 0; i < k; i++, p += bytes)
-        dst[i * step] = fdpa_elem(type, load_bits(p, f->size));
-    for (size_t i = k; i < kp; i++)
+        dst[i * step] = elem_of(type, load_bits(p, FORMATS[type].size));
+}
+
+/* Where a row lies: `stride` elements apart in memory, `step` apart decoded, kp long with padding.
+ */
+typedef struct Row {
+    FdpaType type;
+    ptrdiff_t stride;
+    size_t kp, step;
+} Row;
+
+/* Elements k0 to k of a row, and zeros from there. */
+static void decode_into(const Row *r, const unsigned char *src, size_t k0, size_t k, FdpaElem *dst)
+{
+    ptrdiff_t bytes = r->stride * (ptrdiff_t)FORMATS[r->type].size;
+    size_t step = r->step;
+    src += (ptrdiff_t)k0 * bytes;
+    if (r->type == FDPA_BF16)
+        decode_run(FDPA_BF16, src, bytes, k - k0, dst + k0 * step, step);
+    else if (r->type == FDPA_F16)
+        decode_run(FDPA_F16, src, bytes, k - k0, dst + k0 * step, step);
+    else
+        decode_run(r->type, src, bytes, k - k0, dst + k0 * step, step);
+    for (size_t i = k; i < r->kp; i++)
         dst[i * step] = (FdpaElem){0, FDPA_EXP_ZERO};
 }
 
 void fdpa_decode(const FdpaClass *cls, FdpaType type, const void *src, ptrdiff_t stride, size_t k,
                  FdpaElem *row)
 {
-    decode_into(cls, type, src, stride, k, row, 1);
+    size_t k0 = stride == 1 ? fdpa_row_avx2(type, src, k, row) : 0;
+    Row r = {type, stride, fdpa_padded(cls, k), 1};
+    decode_into(&r, src, k0, k, row);
 }
 
 size_t fdpa_panels_size(const FdpaClass *cls, size_t n, size_t k)
@@ -241,16 +268,18 @@ size_t fdpa_panels_size(const FdpaClass *cls, size_t n, size_t k)
 void fdpa_decode_panels(const FdpaClass *cls, FdpaType type, const void *src, ptrdiff_t ld,
                         ptrdiff_t stride, size_t n, size_t k, FdpaElem *panels)
 {
-    size_t kp = fdpa_padded(cls, k), rows = (n + FDPA_PANEL - 1) / FDPA_PANEL * FDPA_PANEL;
+    Row r = {type, stride, fdpa_padded(cls, k), FDPA_PANEL};
     ptrdiff_t bytes = ld * (ptrdiff_t)FORMATS[type].size;
-    for (size_t j = 0; j < rows; j++) {
-        FdpaElem *dst = panels + j / FDPA_PANEL * kp * FDPA_PANEL + j % FDPA_PANEL;
-        const unsigned char *row = j < n ? (const unsigned char *)src + (ptrdiff_t)j * bytes : src;
-        if (j < n)
-            decode_into(cls, type, row, stride, k, dst, FDPA_PANEL);
-        else
-            for (size_t i = 0; i < kp; i++)
-                dst[i * FDPA_PANEL] = (FdpaElem){0, FDPA_EXP_ZERO};
+    const unsigned char *row = src;
+    for (size_t j0 = 0; j0 < n; j0 += FDPA_PANEL, panels += r.kp * FDPA_PANEL) {
+        bool whole = n - j0 >= FDPA_PANEL;
+        size_t k0 = whole ? fdpa_panel_avx2(type, row, ld, stride, k, panels) : 0;
+        for (size_t j = 0; j < FDPA_PANEL; j++)
+            if (j0 + j < n)
+                decode_into(&r, row + (ptrdiff_t)j * bytes, k0, k, panels + j);
+            else
+                decode_into(&r, src, 0, 0, panels + j);
+        row += FDPA_PANEL * bytes;
     }
 }
 

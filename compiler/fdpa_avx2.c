@@ -1,6 +1,6 @@
 /* fdpa_tile for AVX2: eight columns, a panel, in the lanes of a vector; equal to the definition in
  * every bit. */
-#include "fdpa.h"
+#include "fdpa_avx2.h"
 
 #if defined(__x86_64__)
 
@@ -181,10 +181,15 @@ AVX2 static void tile_8_25(const FdpaClass *cls, const FdpaTile *t) { tile(cls, 
 AVX2 static void tile_8_24(const FdpaClass *cls, const FdpaTile *t) { tile(cls, t, 8, 24); }
 AVX2 static void tile_4_any(const FdpaClass *cls, const FdpaTile *t) { tile(cls, t, 4, cls->bits); }
 
-bool fdpa_tile_avx2(const FdpaClass *cls, const FdpaTile *t)
+static bool has_avx2(void)
 {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || cls->out_bits != 24)
+    return __builtin_cpu_supports("avx2");
+}
+
+bool fdpa_tile_avx2(const FdpaClass *cls, const FdpaTile *t)
+{
+    if (!has_avx2() || cls->out_bits != 24)
         return false;
     if (t->k0 >= t->k1 && t->accumulate)
         return true;
@@ -201,7 +206,133 @@ bool fdpa_tile_avx2(const FdpaClass *cls, const FdpaTile *t)
     return true;
 }
 
+/* Eight adjacent halves as eight elements, see fdpa_elem. */
+AVX2_INLINE __m256i decode8(const uint16_t *p, int exp_bits)
+{
+    int frac_bits = 15 - exp_bits, all = (1 << exp_bits) - 1;
+    __m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    __m256i frac = _mm256_and_si256(u, splat((1 << frac_bits) - 1));
+    __m256i exp = _mm256_and_si256(_mm256_srli_epi32(u, frac_bits), splat(all));
+    __m256i none = _mm256_setzero_si256(), sub = _mm256_cmpeq_epi32(exp, none);
+    __m256i hidden = _mm256_andnot_si256(sub, splat(1 << frac_bits));
+    __m256i sig = _mm256_slli_epi32(_mm256_or_si256(frac, hidden), 13 - frac_bits);
+    __m256i special = _mm256_cmpeq_epi32(exp, splat(all));
+    __m256i inf = _mm256_cmpeq_epi32(frac, none);
+    __m256i kind = _mm256_blendv_epi8(splat(FDPA_EXP_NAN), splat(FDPA_EXP_INF), inf);
+    __m256i sign = _mm256_or_si256(_mm256_slli_epi32(u, 16), splat(1));
+    exp = _mm256_sub_epi32(_mm256_max_epi32(exp, splat(1)), splat(all >> 1));
+    exp = _mm256_blendv_epi8(exp, splat(FDPA_EXP_ZERO), _mm256_cmpeq_epi32(sig, none));
+    exp = _mm256_blendv_epi8(exp, kind, special);
+    sig = _mm256_and_si256(_mm256_sign_epi32(sig, sign), splat(0xFFFF));
+    return _mm256_or_si256(sig, _mm256_slli_epi32(exp, 16));
+}
+
+AVX2_INLINE void elem_store(FdpaElem *to, __m256i v) { _mm256_storeu_si256((__m256i *)to, v); }
+
+/* Eight rows of eight words become eight columns. */
+AVX2_INLINE void transpose8(__m256i r[8])
+{
+    __m256i pairs[8], quads[8];
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            quads[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+            quads[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+        }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x31);
+    }
+}
+
+AVX2_INLINE size_t panel_along_k(const uint16_t *src, ptrdiff_t ld, size_t k, int exp_bits,
+                                 FdpaElem *panel)
+{
+    size_t i = 0;
+    for (; i + LANES <= k; i += LANES) {
+        __m256i r[LANES];
+        for (int j = 0; j < LANES; j++)
+            r[j] = decode8(src + j * ld + (ptrdiff_t)i, exp_bits);
+        transpose8(r);
+        for (int j = 0; j < LANES; j++)
+            elem_store(panel + (i + (size_t)j) * LANES, r[j]);
+    }
+    return i;
+}
+
+AVX2_INLINE size_t panel_along_rows(const uint16_t *src, ptrdiff_t stride, size_t k, int exp_bits,
+                                    FdpaElem *panel)
+{
+    for (size_t i = 0; i < k; i++)
+        elem_store(panel + i * LANES, decode8(src + (ptrdiff_t)i * stride, exp_bits));
+    return k;
+}
+
+AVX2_INLINE size_t panel(const uint16_t *src, ptrdiff_t ld, ptrdiff_t stride, size_t k,
+                         int exp_bits, FdpaElem *to)
+{
+    if (stride == 1)
+        return panel_along_k(src, ld, k, exp_bits, to);
+    return ld == 1 ? panel_along_rows(src, stride, k, exp_bits, to) : 0;
+}
+
+AVX2_INLINE size_t row(const uint16_t *src, size_t k, int exp_bits, FdpaElem *to)
+{
+    size_t i = 0;
+    for (; i + LANES <= k; i += LANES)
+        elem_store(to + i, decode8(src + i, exp_bits));
+    return i;
+}
+
+AVX2 static size_t row_bf16(const void *src, size_t k, FdpaElem *to) { return row(src, k, 8, to); }
+
+AVX2 static size_t row_f16(const void *src, size_t k, FdpaElem *to) { return row(src, k, 5, to); }
+
+AVX2 static size_t panel_bf16(const void *src, ptrdiff_t ld, ptrdiff_t stride, size_t k,
+                              FdpaElem *to)
+{
+    return panel(src, ld, stride, k, 8, to);
+}
+
+AVX2 static size_t panel_f16(const void *src, ptrdiff_t ld, ptrdiff_t stride, size_t k,
+                             FdpaElem *to)
+{
+    return panel(src, ld, stride, k, 5, to);
+}
+
+size_t fdpa_row_avx2(FdpaType type, const void *src, size_t k, FdpaElem *to)
+{
+    if (!has_avx2() || (type != FDPA_BF16 && type != FDPA_F16))
+        return 0;
+    return type == FDPA_BF16 ? row_bf16(src, k, to) : row_f16(src, k, to);
+}
+
+size_t fdpa_panel_avx2(FdpaType type, const void *src, ptrdiff_t ld, ptrdiff_t stride, size_t k,
+                       FdpaElem *to)
+{
+    if (!has_avx2() || (type != FDPA_BF16 && type != FDPA_F16))
+        return 0;
+    return type == FDPA_BF16 ? panel_bf16(src, ld, stride, k, to)
+                             : panel_f16(src, ld, stride, k, to);
+}
+
 #else
+
+size_t fdpa_row_avx2(FdpaType type, const void *src, size_t k, FdpaElem *to)
+{
+    (void)type, (void)src, (void)k, (void)to;
+    return 0;
+}
+
+size_t fdpa_panel_avx2(FdpaType type, const void *src, ptrdiff_t ld, ptrdiff_t stride, size_t k,
+                       FdpaElem *to)
+{
+    (void)type, (void)src, (void)ld, (void)stride, (void)k, (void)to;
+    return 0;
+}
 
 bool fdpa_tile_avx2(const FdpaClass *cls, const FdpaTile *t)
 {

@@ -10,10 +10,10 @@
 //   exp        0.9   exp(0) = 1; overflow and underflow likewise
 //   log2       1.8   powers of two exact; log2(+-0) = -Inf; below zero NaN
 //   log        1.0   log(1) = +0; log(s) >= 0 for s >= 1; log(+-0) = -Inf; below zero NaN
-//   sigmoid    2.4   0 at -Inf, 1 at +Inf
-//   silu       3.1   for x >= -87, below it e^x is subnormal; -0 at -Inf, +Inf at +Inf
+//   sigmoid    2.5   0 at -Inf, 1 at +Inf
+//   silu       3.4   for x >= -87, below it e^x is subnormal; -0 at -Inf, +Inf at +Inf
 //   tanh       1.5   odd, -0 kept; never beyond 1
-//   gelu       4.6   for x >= -13, below it 9; -0 at -Inf, +Inf at +Inf
+//   gelu       4.6   for x >= -13, below it 10; -0 at -Inf, +Inf at +Inf
 //   gelu_tanh  2.8   for x >= -1, growing to 140 at -9; ends like gelu's
 //   softplus   1.9   +0 at -Inf, +Inf at +Inf
 //   exp2.d6    0.8   for x in [-126, 127]; +0 below -126.5, +Inf from 127.5; whole numbers exact

@@ -50,11 +50,16 @@ static void bench(const char *arch)
         exit(1);
     fill(a, M * K, 1);
     fill(b, N * K, 2);
-    double start = now();
-    for (size_t i = 0; i < M; i++)
-        fdpa_decode(cls, FDPA_BF16, a + i * K, 1, K, rows + i * K);
-    fdpa_decode_panels(cls, FDPA_BF16, b, K, 1, N, K, panels);
-    double decoded = (M + N) * (double)K / (now() - start);
+    double best = 1e9;
+    for (int run = 0; run < 5; run++) {
+        double start = now();
+        for (size_t i = 0; i < M; i++)
+            fdpa_decode(cls, FDPA_BF16, a + i * K, 1, K, rows + i * K);
+        fdpa_decode_panels(cls, FDPA_BF16, b, K, 1, N, K, panels);
+        double spent = now() - start;
+        best = spent < best ? spent : best;
+    }
+    double decoded = (M + N) * (double)K / best;
     printf("%-6s  decode %6.0f M/s  scalar %6.0f M products/s", arch, decoded / 1e6,
            rate(cls, &t, false) / 1e6);
     printf("  AVX2 %6.0f M products/s\n", rate(cls, &t, true) / 1e6);

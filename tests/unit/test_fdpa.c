@@ -244,6 +244,47 @@ START_TEST(test_forms_agree)
 }
 END_TEST
 
+static void check_panels(FdpaType type, size_t n, size_t k, ptrdiff_t ld, ptrdiff_t stride)
+{
+    static uint16_t src[40 * 40];
+    static FdpaElem panels[48 * 48], row[48];
+    const FdpaClass *cls = fdpa_class("sm_90", type);
+    size_t kp = fdpa_padded(cls, k), size = fdpa_panels_size(cls, n, k);
+    int wrong = 0;
+    uint64_t rng = 3;
+    for (size_t i = 0; i < 40 * 40; i++)
+        src[i] = draw(type, (int)(i % 5), &rng);
+    memset(panels, 0x55, sizeof panels);
+    fdpa_decode_panels(cls, type, src, ld, stride, n, k, panels);
+    for (size_t j = 0; j < size / kp; j++) {
+        if (j < n)
+            fdpa_decode(cls, type, src + (ptrdiff_t)j * ld, stride, k, row);
+        for (size_t i = 0; i < kp; i++) {
+            bool in = j < n && i < k;
+            FdpaElem want =
+                fdpa_elem(type, in ? src[(ptrdiff_t)j * ld + (ptrdiff_t)i * stride] : 0);
+            const FdpaElem *got = &panels[(j / 8 * kp + i) * 8 + j % 8];
+            wrong += memcmp(got, &want, sizeof want) != 0;
+            wrong += j < n && memcmp(&row[i], &want, sizeof want) != 0;
+        }
+    }
+    ck_assert_int_eq(wrong, 0);
+    ck_assert_int_eq(panels[size].sig, 0x5555);
+}
+
+/* Elements adjacent along k, along rows, and neither; whole and broken panels and groups. */
+START_TEST(test_decode_layouts)
+{
+    for (int type = FDPA_BF16; type <= FDPA_F16; type++)
+        for (size_t n = 7; n < 20; n += 4)
+            for (size_t k = 7; k < 20; k += 3) {
+                check_panels((FdpaType)type, n, k, 40, 1);
+                check_panels((FdpaType)type, n, k, 1, 40);
+                check_panels((FdpaType)type, n, k, 40, 2);
+            }
+}
+END_TEST
+
 /* Sixteen products near 4 and an accumulator of the same exponent leave 32 bits: the sum must still
  * be exact. */
 START_TEST(test_widest_sum)
@@ -335,6 +376,7 @@ Suite *fdpa_suite(void)
     tcase_add_loop_test(t, test_published_vectors, 0, (int)(sizeof FILES / sizeof *FILES));
     tcase_add_test(t, test_recorded_steps);
     tcase_add_test(t, test_forms_agree);
+    tcase_add_test(t, test_decode_layouts);
     tcase_add_test(t, test_widest_sum);
     tcase_add_test(t, test_corners);
     tcase_add_test(t, test_classes);

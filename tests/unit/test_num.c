@@ -38,7 +38,7 @@ START_TEST(test_device_results)
                          got, w[3]);
     }
     vectors_close(&v);
-    ck_assert_int_eq(lines, 1200 * VECTOR_FUNCTIONS);
+    ck_assert_int_eq(lines, 1000 * VECTOR_FUNCTIONS);
 }
 END_TEST
 

@@ -33,8 +33,9 @@ uint32_t draw()
 }
 
 // Shapes of data: near one, all binades, few binades near the least (for bf16, products near
-// 2^-149), any bits, near overflow.
-enum Kind { NEAR_ONE, WIDE, TINY, ANY, HUGE_VALUES, KINDS };
+// 2^-149), any bits, near overflow, and sums that show the least exponent (bf16 products around
+// 2^-147 and c = 0).
+enum Kind { NEAR_ONE, WIDE, TINY, ANY, HUGE_VALUES, LEAST, KINDS };
 
 uint16_t draw_half(bool bf16, int kind)
 {
@@ -45,6 +46,10 @@ uint16_t draw_half(bool bf16, int kind)
                                     : top - 1 - e % 4;
     if (kind == TINY)
         exp = e % 3 + (bf16 && r >> 30 ? 52 : 0);
+    if (kind == LEAST) { // one sign, so that what is chopped adds up
+        exp = e % 6 + (bf16 ? 51 : 0);
+        r &= 0x7FFF;
+    }
     if (kind == ANY)
         exp = e % 16 ? e % top : top;
     return (uint16_t)((r & 0x8000) | exp << shift | (r & ((1u << shift) - 1)));
@@ -53,6 +58,8 @@ uint16_t draw_half(bool bf16, int kind)
 uint32_t draw_acc(int kind)
 {
     uint32_t r = draw(), e = draw() & 255;
+    if (kind == LEAST)
+        return 0;
     uint32_t exp = kind == NEAR_ONE      ? 120 + e % 12
                    : kind == TINY        ? e % 20
                    : kind == HUGE_VALUES ? 240 + e % 15
@@ -247,7 +254,7 @@ int main(int argc, char **argv)
         strcmp(what, "wgmma-bf16") == 0)
         record_steps(what, 1920);
     else if (strcmp(what, "functions") == 0)
-        record_functions(1200);
+        record_functions(1000);
     else if (strcmp(what, "sweep") == 0) {
         record_sweeps(VECTOR_STRIDE);
         record_sweeps(1);
