@@ -76,7 +76,8 @@ for f in runtime/*.[ch]; do
 done
 
 # Goldens are what the compiler writes, not what anybody reads line by line.
-for f in $(git ls-files 2>/dev/null | grep -E '\.([chly]|cuh|cu|def|sh)$' | grep -v '^tests/golden/'); do
+for f in $(git ls-files 2>/dev/null | grep -E '\.([chly]|cuh|cu|def|sh)$' |
+    grep -v '^tests/golden/'); do
     [ -e "$f" ] || continue
     awk -v f="$f" 'length($0) > 100 { print "lint: " f ":" NR ": over 100 columns"; n++ }
         /\t/ && f !~ /Makefile/ { print "lint: " f ":" NR ": a tab"; n++ }
