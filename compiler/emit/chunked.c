@@ -14,13 +14,13 @@ static const char *held_by(const Chunked *c, int binding)
 static Str row_input(void *user, const DagNode *node)
 {
     const Chunked *c = user;
-    return str_format(c->k->arena, "*p%d", kernel_input(c->k->kernel, node));
+    return str_format(c->k->arena, "*p%d", kernel_input(c->k->kernel, -1, node));
 }
 
 static Str element_input(void *user, const DagNode *node)
 {
     const Chunked *c = user;
-    return str_format(c->k->arena, "x%d.v[e]", kernel_input(c->k->kernel, node));
+    return str_format(c->k->arena, "x%d.v[e]", kernel_input(c->k->kernel, -1, node));
 }
 
 void chunked_init(Chunked *c, KernelText *k)
@@ -128,7 +128,7 @@ static void packs(Chunked *c, int width, const DagNode *const *values, int n)
     for (int i = 0; i < nodes.n; i++) {
         if (nodes.v[i]->kind != DAG_INPUT || !(nodes.v[i]->mask & c->atoms))
             continue;
-        int b = kernel_input(c->k->kernel, nodes.v[i]);
+        int b = kernel_input(c->k->kernel, -1, nodes.v[i]);
         if (loaded[b])
             continue;
         loaded[b] = true;
@@ -159,7 +159,7 @@ static const DagNode **piece_values(Chunked *c, bool inner, int *n)
     const DagNode **values = arena_array(c->k->arena, const DagNode *, kernel->n_pieces + 1);
     *n = 0;
     for (int i = 0; i < kernel->n_pieces; i++)
-        if (has_inner(c, kernel_piece(kernel, kernel->pieces[i])) == inner)
+        if (has_inner(c, kernel_piece(kernel, -1, kernel->pieces[i])) == inner)
             values[(*n)++] = kernel->pieces[i]->value;
     return values;
 }
@@ -175,14 +175,14 @@ bool chunked_store(Chunked *c, const char *name)
     expr_hoist(&c->row, values, n, c->atoms);
     chunked_open(c, name, "", c->width, values, n);
     for (int i = 0; i < kernel->n_pieces; i++) {
-        int b = kernel_piece(kernel, kernel->pieces[i]);
+        int b = kernel_piece(kernel, -1, kernel->pieces[i]);
         if (has_inner(c, b))
             writer_line(w, "IsoPack<%s, %d> y%d;", held_by(c, b), c->width, b);
     }
     ExprScope element;
     chunked_loop(c, c->width, &element);
     for (int i = 0; i < kernel->n_pieces; i++) {
-        int b = kernel_piece(kernel, kernel->pieces[i]);
+        int b = kernel_piece(kernel, -1, kernel->pieces[i]);
         if (!has_inner(c, b))
             continue;
         Str value = expr_value(&element, kernel->pieces[i]->value);
@@ -190,7 +190,7 @@ bool chunked_store(Chunked *c, const char *name)
     }
     writer_close(w, "");
     for (int i = 0; i < kernel->n_pieces; i++) {
-        int b = kernel_piece(kernel, kernel->pieces[i]);
+        int b = kernel_piece(kernel, -1, kernel->pieces[i]);
         if (has_inner(c, b))
             writer_line(w, "iso_store(y%d, p%d, s%d, i, n, wide);", b, b, b);
     }
@@ -209,7 +209,7 @@ void chunked_store_row(Chunked *c, const char *condition)
     if (condition)
         writer_open(&c->k->body, "if (%s)", condition);
     for (int i = 0; i < kernel->n_pieces; i++) {
-        int b = kernel_piece(kernel, kernel->pieces[i]);
+        int b = kernel_piece(kernel, -1, kernel->pieces[i]);
         if (has_inner(c, b))
             continue;
         Str value = expr_value(&c->row, kernel->pieces[i]->value);

@@ -72,9 +72,9 @@ const DagNode *expr_product(const DagNode *reduce);
 
 /* ---- bindings and dims ----------------------------------------------------------------------- */
 
-/* Index of the binding that reads the input, or takes the piece. */
-int kernel_input(const Kernel *kernel, const DagNode *node);
-int kernel_piece(const Kernel *kernel, const DagPiece *piece);
+/* Index of the binding that reads the input, or takes the piece; group: Binding.group. */
+int kernel_input(const Kernel *kernel, int group, const DagNode *node);
+int kernel_piece(const Kernel *kernel, int group, const DagPiece *piece);
 const Tensor *binding_tensor(const Kernel *kernel, int binding);
 u64 dim_mask(const PlanDim *dim);
 

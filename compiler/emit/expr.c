@@ -179,25 +179,26 @@ static bool fixes_equal(const Fix *a, int n_a, const Fix *b, int n_b)
     return true;
 }
 
-static int find_binding(const Kernel *kernel, bool result, int tensor, const Fix *fixes, int n)
+static int find_binding(const Kernel *kernel, int group, bool result, int tensor,
+                        const Fix *fixes, int n)
 {
     for (int i = 0; i < kernel->n_bindings; i++) {
         const Binding *b = &kernel->bindings[i];
-        if (b->result == result && b->tensor == tensor &&
+        if (b->result == result && b->tensor == tensor && b->group == group &&
             fixes_equal(b->fixes, b->n_fixes, fixes, n))
             return i;
     }
     return -1;
 }
 
-int kernel_input(const Kernel *kernel, const DagNode *node)
+int kernel_input(const Kernel *kernel, int group, const DagNode *node)
 {
-    return find_binding(kernel, false, node->param, node->fixes, node->n_fixes);
+    return find_binding(kernel, group, false, node->param, node->fixes, node->n_fixes);
 }
 
-int kernel_piece(const Kernel *kernel, const DagPiece *piece)
+int kernel_piece(const Kernel *kernel, int group, const DagPiece *piece)
 {
-    return find_binding(kernel, true, piece->result, piece->fixes, piece->n_fixes);
+    return find_binding(kernel, group, true, piece->result, piece->fixes, piece->n_fixes);
 }
 
 const Tensor *binding_tensor(const Kernel *kernel, int binding)

@@ -30,10 +30,11 @@ static bool list_operands(const Kernel *kernel, const GemmGroup *group, GroupBin
 {
     DagNodes nodes;
     bool used[MAX_BINDINGS] = {false};
+    int g = (int)(group - kernel->gemm.group);
     expr_below(arena, group_values(arena, group), group->n_pieces, &nodes);
     for (int i = 0; i < nodes.n; i++)
         if (nodes.v[i]->kind == DAG_INPUT)
-            used[kernel_input(kernel, nodes.v[i])] = true;
+            used[kernel_input(kernel, g, nodes.v[i])] = true;
     for (int i = 0; i < kernel->n_bindings; i++)
         if (used[i] && place_of(out->operand, &out->n_operands, MAX_OPERANDS, i) < 0)
             return false;
@@ -48,7 +49,7 @@ bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBind
     arena_free(arena);
     for (int i = 0; i < group->n_pieces; i++)
         if (place_of(out->result, &out->n_results, MAX_RESULTS,
-                     kernel_piece(kernel, group->pieces[i])) < 0)
+                     kernel_piece(kernel, (int)(group - kernel->gemm.group), group->pieces[i])) < 0)
             return false;
     return fits;
 }
@@ -58,6 +59,7 @@ bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBind
 typedef struct Epilogue {
     KernelText *k;
     const GemmGroup *group;
+    int index; /* of the group */
     GroupBindings touched;
     Writer w;
     ExprScope row, element; /* of one row; of column col + i */
@@ -88,7 +90,7 @@ static Str address(const Epilogue *e, const char *list, int place, int binding)
 static Str row_input(void *user, const DagNode *node)
 {
     const Epilogue *e = user;
-    int binding = kernel_input(e->k->kernel, node), place = operand_of(e, binding);
+    int binding = kernel_input(e->k->kernel, e->index, node), place = operand_of(e, binding);
     return str_format(e->k->arena, "*(%.*s)",
                       STR_FMT(address(e, "operand", place, binding)));
 }
@@ -96,7 +98,7 @@ static Str row_input(void *user, const DagNode *node)
 static Str element_input(void *user, const DagNode *node)
 {
     const Epilogue *e = user;
-    int place = operand_of(e, kernel_input(e->k->kernel, node));
+    int place = operand_of(e, kernel_input(e->k->kernel, e->index, node));
     return node->type == DT_F32 ? str_format(e->k->arena, "i ? in%d.y : in%d.x", place, place)
                                 : str_format(e->k->arena, "(IsoU16)(in%d >> 16 * i)", place);
 }
@@ -139,7 +141,7 @@ static void write_column(Epilogue *e)
 static void write_stores(Epilogue *e)
 {
     for (int i = 0; i < e->group->n_pieces; i++) {
-        int binding = kernel_piece(e->k->kernel, e->group->pieces[i]), place = 0;
+        int binding = kernel_piece(e->k->kernel, e->index, e->group->pieces[i]), place = 0;
         while (e->touched.result[place] != binding)
             place++;
         Str to = address(e, "result", place, binding);
@@ -155,7 +157,7 @@ static void write_stores(Epilogue *e)
 /* One group's epilogue as statements: loads, two columns, stores. */
 static Str group_epilogue(KernelText *k, const GemmGroup *group)
 {
-    Epilogue e = {.k = k, .group = group};
+    Epilogue e = {.k = k, .group = group, .index = (int)(group - k->kernel->gemm.group)};
     emit_group_bindings(k->kernel, group, &e.touched);
     writer_init(&e.w, k->arena);
     e.row = (ExprScope){.w = &e.w, .census = &k->census, .input = row_input, .user = &e};

@@ -177,7 +177,7 @@ static void tile(Fixture *f, KernelChoice kernel, int m, int n, int k, int stage
     gemm->leaves = place;
 }
 
-static GemmGroup *group(Fixture *f, int n, const DagNode *const *reduces, const int *b,
+static void group(Fixture *f, int n, const DagNode *const *reduces, const int *b,
                         const DagPiece *piece)
 {
     GemmGroup *g = &f->kernel.gemm.group[f->kernel.gemm.n_groups++];
@@ -186,7 +186,7 @@ static GemmGroup *group(Fixture *f, int n, const DagNode *const *reduces, const 
     g->pieces[0] = piece;
     for (int i = 0; i < n; i++)
         g->product[i] = (GemmProduct){reduces[i], b[i], true};
-    return g;
+    f->kernel.bindings[f->op.n_params + piece->result].group = f->kernel.gemm.n_groups - 1;
 }
 
 static const Tree eighth = {.form = TREE_SPLIT, .count = 8, .join = JOIN_PAIRWISE, .type = DT_F32,
@@ -203,6 +203,7 @@ static void build_o_proj(Fixture *f, Arena *arena)
     const DagPiece *piece = fixture_result(f, "y", T | C, y);
     bind_gemm(f);
     group(f, 1, &sum, (int[]){1}, piece);
+    f->kernel.bindings[2].group = 0;
     leaves(f, &eighth, 8);
 }
 
