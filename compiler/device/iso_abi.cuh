@@ -161,7 +161,8 @@ typedef struct IsoMapArgs {
 // With roots_out only the roots of the first reduce are stored: value v of root r of a row lies at
 //   roots[(r * values + v) * root_stride + row], rows counted row-major over the outer dimensions.
 // The kernel that joins them is a row kernel too, whose sources are the ranks in the order of their
-// elements; its own row 0 is row `row_begin` of the sources; row_stride is not used.
+// elements. Its own first element of the free axis's dimension (the outermost) is element row_begin
+// of the sources'; rows_dev counts in the sources. row_stride is not used.
 typedef struct IsoRowArgs {
     IsoMapArgs map;
     float *roots;

@@ -85,11 +85,13 @@ ISO_FN void iso_store(const IsoPack<T, W> &from, T *row, long long step, long lo
 }
 
 // The length of the free dimension: what the device says, but never more than the tensors have.
-ISO_FN unsigned iso_live(const int *rows_dev, unsigned extent, unsigned each)
+// `begin`: which element of the dimension, as the device counts it, the tensors' first one is.
+ISO_FN unsigned iso_live(const int *rows_dev, unsigned extent, unsigned each, unsigned begin)
 {
     if (!rows_dev)
         return extent;
     unsigned live = *rows_dev > 0 ? (unsigned)*rows_dev * each : 0;
+    live = live > begin ? live - begin : 0;
     return live < extent ? live : extent;
 }
 

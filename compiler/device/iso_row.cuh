@@ -414,7 +414,7 @@ ISO_FN typename M::Value iso_row_joined(const IsoRowArgs &args, unsigned place)
     const auto next = [&]() {
         const IsoJoinSource &s = args.source[source];
         V v;
-        iso_root_load(s.ptr + within * values * s.root_stride + args.row_begin + place,
+        iso_root_load(s.ptr + within * values * s.root_stride + place,
                       s.root_stride, v);
         if (++within == s.roots) {
             within = 0;

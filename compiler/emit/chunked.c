@@ -34,7 +34,7 @@ void chunked_init(Chunked *c, KernelText *k)
             c->width = 8;
 }
 
-static bool is_free(const Contract *contract, const PlanDim *dim)
+bool dim_is_free(const Contract *contract, const PlanDim *dim)
 {
     for (int i = 0; i < dim->n_atoms; i++)
         if (contract->axes[contract->atom_axis[dim->atoms[i]]].free)
@@ -45,11 +45,12 @@ static bool is_free(const Contract *contract, const PlanDim *dim)
 void chunked_extents(Chunked *c)
 {
     Writer *w = &c->k->body;
+    const char *begin = c->k->kernel->family == FAMILY_JOIN ? "args.row_begin" : "0";
     Text product = {.arena = c->k->arena};
     for (int d = 0; d < c->k->kernel->n_dims; d++) {
-        if (is_free(c->k->contract, &c->k->kernel->dims[d]))
+        if (dim_is_free(c->k->contract, &c->k->kernel->dims[d]))
             writer_line(w, "const unsigned e%d = iso_live(map.rows_dev, map.extent[%d], "
-                           "map.rows_each);", d, d);
+                           "map.rows_each, %s);", d, d, begin);
         else
             writer_line(w, "const unsigned e%d = map.extent[%d];", d, d);
         if (d < c->inner)
@@ -80,7 +81,7 @@ static void indices(Chunked *c)
 static Str index_text(const Chunked *c, const Binding *b, int dim)
 {
     const Contract *contract = c->k->contract;
-    if (b->coordinate < 0 || !is_free(contract, &c->k->kernel->dims[dim]))
+    if (b->coordinate < 0 || !dim_is_free(contract, &c->k->kernel->dims[dim]))
         return str_format(c->k->arena, "i%d", dim);
     const Axis *ragged = &contract->axes[contract->axes[b->coordinate].coordinate_of];
     bool last = ragged->factors[ragged->n_factors - 1] == b->coordinate;

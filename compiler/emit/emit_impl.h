@@ -77,6 +77,7 @@ int kernel_input(const Kernel *kernel, int group, const DagNode *node);
 int kernel_piece(const Kernel *kernel, int group, const DagPiece *piece);
 const Tensor *binding_tensor(const Kernel *kernel, int binding);
 u64 dim_mask(const PlanDim *dim);
+bool dim_is_free(const Contract *contract, const PlanDim *dim);
 
 /* ---- what ROW and MAP share: chunks of neighbouring elements along the inner dim -------------
  * In the text, binding k of the kernel has the row pointer pK, the inner step sK, and in a chunk

@@ -2,7 +2,10 @@
  * that joins other ranks' roots of a row is the same with its first reduce already there. */
 #include "emit_impl.h"
 
-enum { ROW_ALONE_THREADS = 128 }; /* rows of a CTA where each row has one thread */
+enum {
+    ROW_ALONE_THREADS = 128, /* rows of a CTA where each row has one thread */
+    ROW_JOIN_THREADS = 128,  /* of a row whose reduce comes from roots */
+};
 
 static const char *type_name(DType type)
 {
@@ -144,13 +147,20 @@ static void write_reduce(Chunked *c, int index)
         bind_value(c, reduce, value);
 }
 
-/* Where the row lies among the rows of the tensors: live lengths do not count. */
+/* Where the row lies among the rows of the roots: live lengths do not count, and a rank that joins
+ * may have begun further on. */
 static void write_place(Chunked *c)
 {
+    const Kernel *kernel = c->k->kernel;
     Str place = STR("0u");
-    for (int d = 0; d < c->inner; d++)
-        place = d ? str_format(c->k->arena, "(%.*s) * map.extent[%d] + i%d", STR_FMT(place), d, d)
-                  : STR("i0");
+    for (int d = 0; d < c->inner; d++) {
+        bool moved = kernel->family == FAMILY_JOIN &&
+                     dim_is_free(c->k->contract, &kernel->dims[d]);
+        Str index = str_format(c->k->arena, moved ? "(i%d + args.row_begin)" : "i%d", d);
+        place = d ? str_format(c->k->arena, "(%.*s) * map.extent[%d] + %.*s", STR_FMT(place), d,
+                               STR_FMT(index))
+                  : index;
+    }
     writer_line(&c->k->body, "const unsigned place = %.*s;", STR_FMT(place));
 }
 
@@ -160,12 +170,10 @@ static void write_joined(Chunked *c)
     const Join *join = &c->k->kernel->join;
     const DagNode *reduce = join->reduces[0];
     const char *monoid = monoid_text(reduce->monoid, false);
-    write_program(c->k, c->k->kernel->row.n_reduces,
-                  postfix_text(c->k->arena, &join->program, false, false), NULL);
+    write_program(c->k, 0, postfix_text(c->k->arena, &join->program, false, false), NULL);
     write_place(c);
     bind_value(c, reduce,
-               str_format(c->k->arena, "iso_row_joined<%s, Program%d>(args, place)", monoid,
-                          c->k->kernel->row.n_reduces));
+               str_format(c->k->arena, "iso_row_joined<%s, Program0>(args, place)", monoid));
     c->k->census.add += join->program.n_roots - 1;
 }
 
@@ -181,30 +189,32 @@ static void write_rows_loop(Writer *w, int threads)
 void emit_row(KernelText *k)
 {
     const Row *row = &k->kernel->row;
+    bool join = k->kernel->family == FAMILY_JOIN;
+    int threads = join ? ROW_JOIN_THREADS : row->threads;
     Writer *w = &k->body;
     Chunked c;
     chunked_init(&c, k);
-    k->family = k->kernel->family == FAMILY_JOIN ? "join" : "row";
+    k->family = join ? "join" : "row";
     k->parameters = "const __grid_constant__ IsoRowArgs args";
     k->arguments = "IsoRowArgs";
-    k->threads = row->threads > 1 ? row->threads : ROW_ALONE_THREADS;
+    k->threads = threads > 1 ? threads : ROW_ALONE_THREADS;
     k->bounds = str_format(k->arena, "%d", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_map.cuh\niso_row.cuh\n");
 
     writer_line(w, "const IsoMapArgs &map = args.map;");
     chunked_extents(&c);
-    write_rows_loop(w, row->threads);
+    write_rows_loop(w, threads);
     chunked_row(&c);
-    if (k->kernel->family == FAMILY_JOIN)
-        write_joined(&c);
-    if (row->roots_out)
+    if (row->roots_out && !join)
         write_place(&c);
-    for (int i = 0; i < row->n_reduces; i++)
+    if (join)
+        write_joined(&c);
+    for (int i = 0; i < row->n_reduces && !join; i++)
         write_reduce(&c, i);
-    if (!row->roots_out) {
-        chunked_store_row(&c, row->threads > 1 ? "threadIdx.x == 0" : NULL);
+    if (join || !row->roots_out) {
+        chunked_store_row(&c, threads > 1 ? "threadIdx.x == 0" : NULL);
         if (chunked_store(&c, "store"))
-            writer_line(w, "iso_row_each<%d, %d>(e%d, vector, store);", row->threads, c.width,
+            writer_line(w, "iso_row_each<%d, %d>(e%d, vector, store);", threads, c.width,
                         c.inner);
     }
     writer_close(w, "");

@@ -267,6 +267,11 @@ static void corpus_rows(Corpus *c, Fixture *f)
     row_parts(c->arena, &f[5].kernel.row.trees[0], &every, 4096, 1000);
     f[5].kernel.row.roots_out = true;
     f[5].kernel.row.n_roots = 1;
+    build_logsumexp(&f[14], c->arena); /* the join of the roots of five ranks */
+    f[14].kernel.family = FAMILY_JOIN;
+    f[14].kernel.join = (Join){.of = FAMILY_ROW, .n_reduces = 1, .n_sources = 5, .n_roots = 5,
+                               .reduces = f[14].kernel.row.reduces,
+                               .program = fixture_program(c->arena, &every, 4096)};
     build_map(&f[6], c->arena);
     build_arithmetic(&f[7], c->arena);
 }
@@ -300,7 +305,7 @@ static void corpus_open(Corpus *c)
     c->arena = arena_new();
     corpus_rows(c, c->fixture);
     corpus_products(c, c->fixture + 8);
-    for (int i = 0; i < 14; i++)
+    for (int i = 0; i < 15; i++)
         vec_push(c->arena, &c->plan.kernels, &c->fixture[i].kernel);
     c->dag.contract = &c->fixture[0].contract;
     c->plan.dag = &c->dag;
@@ -353,12 +358,12 @@ START_TEST(equal_kernels_are_written_once)
 {
     Corpus c;
     corpus_open(&c);
-    build_norm(&c.fixture[14], c.arena, 4096, TREE_CHAIN, 128, 128);
-    c.fixture[14].op.name = STR("another_norm");
-    vec_push(c.arena, &c.plan.kernels, &c.fixture[14].kernel);
+    build_norm(&c.fixture[15], c.arena, 4096, TREE_CHAIN, 128, 128);
+    c.fixture[15].op.name = STR("another_norm");
+    vec_push(c.arena, &c.plan.kernels, &c.fixture[15].kernel);
     ck_assert(emit_program(&c.plan, STR(""), &c.emitted, c.arena, NULL));
-    ck_assert_int_eq(c.emitted.n_kernels, 14);
-    ck_assert_int_eq(c.emitted.program_of_kernel[14], c.emitted.program_of_kernel[0]);
+    ck_assert_int_eq(c.emitted.n_kernels, 15);
+    ck_assert_int_eq(c.emitted.program_of_kernel[15], c.emitted.program_of_kernel[0]);
     for (int i = 1; i < c.emitted.n_kernels; i++)
         ck_assert_int_lt(strcmp(c.emitted.kernels[i - 1].name.s, c.emitted.kernels[i].name.s), 0);
     arena_free(c.arena);

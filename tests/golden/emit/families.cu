@@ -5,9 +5,9 @@
 #include "iso_fn.cuh"
 #include "iso_gemm_wgmma.cuh"
 #include "iso_gemm_stream.cuh"
-#include "iso_join.cuh"
 #include "iso_map.cuh"
 #include "iso_row.cuh"
+#include "iso_join.cuh"
 
 // o_proj; threads 384, shared 164928
 // add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
@@ -150,6 +150,36 @@ iso_gemm_dfea81e9a014724c(const __grid_constant__ IsoGemmArgs args) {
 }
 }
 
+// lse; threads 128, shared 0
+// add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_join_881816d197bc9169 {
+__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
+struct Program0 {
+    static constexpr int depth = 3;
+    ISO_FN const char *text() { return program0; }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_join_881816d197bc9169(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, args.row_begin);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const unsigned place = (i0 + args.row_begin);
+        const float t0 = iso_log_of_sum<ISO_F32>(iso_row_joined<IsoLogSumExp, Program0>(args, place));
+        if (threadIdx.x == 0) {
+            *p1 = t0;
+        }
+    }
+}
+}
+
 // o_proj; threads 256, shared 0
 // add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
 namespace text_iso_join_a0c81155b51702b1 {
@@ -177,12 +207,57 @@ iso_join_a0c81155b51702b1(const __grid_constant__ IsoJoinArgs args) {
 }
 }
 
+// gate; threads 256, shared 0
+// add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_map_5d6d5d37ed35e4ee {
+extern "C" __global__ void __launch_bounds__(256)
+iso_map_5d6d5d37ed35e4ee(const __grid_constant__ IsoMapArgs map) {
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned e2 = map.extent[2];
+    const unsigned rows = e0 * e1;
+    const unsigned chunks = (e2 + 7) / 8;
+    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
+        const unsigned row = at / chunks;
+        const unsigned i1 = row % e1;
+        const unsigned r1 = row / e1;
+        const unsigned i0 = r1;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
+        const long long s0 = map.view[0].stride[2];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[2];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
+        const long long s2 = map.view[2].stride[2];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                const float t2 = iso_silu(t1);
+                const IsoU16 t3 = iso_bf16_of_f32(t2);
+                const IsoU16 t4 = x1.v[e];
+                const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
+                y2.v[e] = t5;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_chunk<8>(at % chunks * 8, e2, vector, body);
+    }
+}
+}
+
 // arithmetic; threads 256, shared 0
 // add 2, mul 1, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_map_2576e9a000f3ba98 {
+namespace text_iso_map_ce3462f4808de6db {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_2576e9a000f3ba98(const __grid_constant__ IsoMapArgs map) {
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
+iso_map_ce3462f4808de6db(const __grid_constant__ IsoMapArgs map) {
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
     const unsigned chunks = (e1 + 3) / 4;
@@ -224,58 +299,59 @@ iso_map_2576e9a000f3ba98(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// gate; threads 256, shared 0
-// add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_f404a988bcad82ae {
-extern "C" __global__ void __launch_bounds__(256)
-iso_map_f404a988bcad82ae(const __grid_constant__ IsoMapArgs map) {
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
+// norm; threads 32, shared 0
+// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
+namespace text_iso_row_5f0ee2c919efb306 {
+__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
+__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
+struct Program0 {
+    static constexpr int depth = 3;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_5f0ee2c919efb306(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
-    const unsigned e2 = map.extent[2];
-    const unsigned rows = e0 * e1;
-    const unsigned chunks = (e2 + 7) / 8;
-    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
-        const unsigned row = at / chunks;
-        const unsigned i1 = row % e1;
-        const unsigned r1 = row / e1;
-        const unsigned i0 = r1;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
-        const long long s0 = map.view[0].stride[2];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[2];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
-        const long long s2 = map.view[2].stride[2];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
         const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body = [&](long long i, int n, bool wide) {
+        const unsigned place = i0;
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
             IsoPack<IsoU16, 8> x0;
             iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const IsoU16 t0 = x0.v[e];
                 const float t1 = iso_f32_of_bf16(t0);
-                const float t2 = iso_silu(t1);
-                const IsoU16 t3 = iso_bf16_of_f32(t2);
-                const IsoU16 t4 = x1.v[e];
-                const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
-                y2.v[e] = t5;
+                terms.a[e] = t1;
+                terms.b[e] = t1;
             }
-            iso_store(y2, p2, s2, i, n, wide);
         };
-        iso_chunk<8>(at % chunks * 8, e2, vector, body);
+        const auto root0 = [&](int r, float value) {
+            iso_row_root<32>(args, r, place, value);
+        };
+        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, 32, 8, Program0>(vector, body0, root0);
     }
 }
 }
 
 // norm; threads 128, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_1c955021786dcf71 {
+namespace text_iso_row_883898578edba490 {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_1c955021786dcf71(const __grid_constant__ IsoRowArgs args) {
+iso_row_883898578edba490(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
     for (unsigned row = blockIdx.x * 128u + threadIdx.x; row < rows; row += gridDim.x * 128u) {
@@ -326,13 +402,56 @@ iso_row_1c955021786dcf71(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
+// lse; threads 64, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_901f621bcabe1a05 {
+__constant__ constexpr char program0[] = "LL+L+";
+__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(64)
+iso_row_901f621bcabe1a05(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, 64, 8, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
+    }
+}
+}
+
 // norm; threads 128, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_2d1d74d5381fe603 {
+namespace text_iso_row_dc453b09bc98a9a4 {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_2d1d74d5381fe603(const __grid_constant__ IsoRowArgs args) {
+iso_row_dc453b09bc98a9a4(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
     for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -383,98 +502,9 @@ iso_row_2d1d74d5381fe603(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
-// norm; threads 32, shared 0
-// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
-namespace text_iso_row_8407efcd55ef3538 {
-__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
-__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
-struct Program0 {
-    static constexpr int depth = 3;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_8407efcd55ef3538(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const unsigned place = i0;
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, float value) {
-            iso_row_root<32>(args, r, place, value);
-        };
-        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, 32, 8, Program0>(vector, body0, root0);
-    }
-}
-}
-
-// lse; threads 64, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_9282e52ce1fdff23 {
-__constant__ constexpr char program0[] = "LL+L+";
-__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(64)
-iso_row_9282e52ce1fdff23(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, IsoPair value) {
-        };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, 64, 8, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p1 = t2;
-        }
-    }
-}
-}
-
 // norm; threads 128, shared 0
 // add 2, mul 3, fma 0, div 2, sqrt 1, mma 0
-namespace text_iso_row_d1651d8dc3b2ebea {
+namespace text_iso_row_e8313a1486d9fb80 {
 __constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
 __constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
 struct Program0 {
@@ -484,9 +514,9 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_d1651d8dc3b2ebea(const __grid_constant__ IsoRowArgs args) {
+iso_row_e8313a1486d9fb80(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
     for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -541,11 +571,11 @@ iso_row_d1651d8dc3b2ebea(const __grid_constant__ IsoRowArgs args) {
 
 // softmax; threads 64, shared 0
 // add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_e2bbd91358cf230b {
+namespace text_iso_row_ef6b5c9efb2b4db8 {
 extern "C" __global__ void __launch_bounds__(64)
-iso_row_e2bbd91358cf230b(const __grid_constant__ IsoRowArgs args) {
+iso_row_ef6b5c9efb2b4db8(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each);
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
     for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
