@@ -125,7 +125,7 @@ gpu_suite: $(BUILD)/gpu_suite
 
 unit: $(BUILD)/unit
 	@echo "unit tests"
-	@$(BUILD)/unit
+	@CK_DEFAULT_TIMEOUT=120 $(BUILD)/unit
 
 check:
 	@sh tests/tools/deps.sh build
