@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { NOTE_COLUMN = 56 };
+enum { NOTE_COLUMN = 56, LONGEST_LINE = 160 };
 
 /* ---- expressions ---------------------------------------------------------------------------- */
 
@@ -14,6 +14,7 @@ typedef struct Lines {
     int *line; /* by node number, 0: written where it is used */
     int n;
     bool body; /* inside a reduction's body, where only reductions have lines */
+    int stop;  /* length of the text at which an expression is cut short */
 } Lines;
 
 static void write_fixes(const Contract *contract, const Fix *fixes, int n, Text *out)
@@ -31,7 +32,7 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out);
 static void write_operand(const Lines *lines, const DagNode *node, bool tight, Text *out)
 {
     bool arithmetic = node->kind >= DAG_NEG && node->kind <= DAG_DIV;
-    if (lines->line[node->number] && (!lines->body || node->kind == DAG_REDUCE)) {
+    if (lines->line && lines->line[node->number] && (!lines->body || node->kind == DAG_REDUCE)) {
         text_printf(out, "[%d]", lines->line[node->number]);
         return;
     }
@@ -53,7 +54,8 @@ static void write_call(const Lines *lines, const char *name, const DagNode *node
 static void write_reduce(const Lines *lines, const DagNode *node, Text *out)
 {
     const Contract *contract = lines->dag->contract;
-    const Lines body = {lines->dag, lines->op, lines->line, lines->n, true};
+    Lines body = *lines;
+    body.body = true;
     text_printf(out, "%s over ", monoid_name(node->monoid));
     for (int i = 0; i < node->n_atoms; i++)
         text_printf(out, "%s%.*s", i ? ", " : "",
@@ -66,6 +68,10 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
 {
     static const char signs[] = {[DAG_ADD] = '+', [DAG_SUB] = '-', [DAG_MUL] = '*',
                                  [DAG_DIV] = '/'};
+    if (out->n >= lines->stop) {
+        text_printf(out, "...");
+        return;
+    }
     switch (node->kind) {
     case DAG_INPUT:
         text_add(out, lines->op->op->params[node->param].name.text);
@@ -93,6 +99,15 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
         write_operand(lines, node->args[1], true, out);
         break;
     }
+}
+
+Str explain_inline(const Dag *dag, const OpDag *op, const DagNode *node, int longest,
+                   Arena *arena)
+{
+    Text out = {.arena = arena};
+    const Lines lines = {.dag = dag, .op = op, .stop = longest};
+    write_value(&lines, node, &out);
+    return text_str(&out);
 }
 
 /* Where the node rounds. */
@@ -156,7 +171,7 @@ static void pad_line(Text *out, int column)
     text_printf(out, "%*s", at < column ? column - at : 2, "");
 }
 
-static void write_lines(const Lines *lines, Text *out)
+static void write_lines(Lines *lines, Text *out)
 {
     const OpDag *op = lines->op;
     for (int i = 0; i < op->nodes.n; i++) {
@@ -164,6 +179,7 @@ static void write_lines(const Lines *lines, Text *out)
         if (!lines->line[i])
             continue;
         text_printf(out, "  [%d] ", lines->line[i]);
+        lines->stop = out->n + LONGEST_LINE;
         write_value(lines, node, out);
         pad_line(out, NOTE_COLUMN);
         text_printf(out, "%s\n", rounding_note(node, out->arena));
@@ -173,6 +189,7 @@ static void write_lines(const Lines *lines, Text *out)
         text_printf(out, "  %.*s", STR_FMT(op->op->results[piece->result].name.text));
         write_fixes(lines->dag->contract, piece->fixes, piece->n_fixes, out);
         text_printf(out, " = ");
+        lines->stop = out->n + LONGEST_LINE;
         write_operand(lines, piece->value, false, out);
         text_printf(out, "\n");
     }

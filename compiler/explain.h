@@ -9,4 +9,8 @@
  * which layout_apply refuses. */
 bool explain_op(const Dag *dag, const OpDag *op, const OpLayout *at, Text *out, Arena *arena);
 
+/* "f32(x) * f32(x)": the node and all below it in one line, cut short where it is longer. */
+Str explain_inline(const Dag *dag, const OpDag *op, const DagNode *node, int longest,
+                   Arena *arena);
+
 #endif
