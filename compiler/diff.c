@@ -153,6 +153,28 @@ static void walk_alike(Walk *w, const DagNode *a, const DagNode *b)
     walk_args(w, a, b);
 }
 
+static int atom_place(const Tensor *tensor, int atom)
+{
+    int i = 0;
+    while (i < tensor->n_atoms && tensor->atoms[i] != atom)
+        i++;
+    return i;
+}
+
+/* The same parameter at the same indices: its type and axes are compared with the interface. */
+static bool is_same_input(const Walk *w, const DagNode *a, const DagNode *b)
+{
+    if (a->kind != DAG_INPUT || b->kind != DAG_INPUT || a->param != b->param ||
+        a->n_fixes != b->n_fixes)
+        return false;
+    const Tensor *in_a = &w->a.op->op->params[a->param], *in_b = &w->b.op->op->params[b->param];
+    for (int i = 0; i < a->n_fixes; i++)
+        if (a->fixes[i].at != b->fixes[i].at ||
+            atom_place(in_a, a->fixes[i].atom) != atom_place(in_b, b->fixes[i].atom))
+            return false;
+    return true;
+}
+
 /* Operands in the other order: nothing below them differs. */
 static bool is_swapped(const DagNode *a, const DagNode *b)
 {
@@ -162,7 +184,7 @@ static bool is_swapped(const DagNode *a, const DagNode *b)
 
 static void walk(Walk *w, const DagNode *a, const DagNode *b)
 {
-    if (digest_eq(&a->id, &b->id) || was_seen(w, a, b))
+    if (digest_eq(&a->id, &b->id) || was_seen(w, a, b) || is_same_input(w, a, b))
         return;
     bool cast_a = a->kind == DAG_CAST, cast_b = b->kind == DAG_CAST;
     if (cast_a != cast_b) {

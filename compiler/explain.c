@@ -31,7 +31,8 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out);
 /* An operand; `tight` asks for brackets around a sum or product. */
 static void write_operand(const Lines *lines, const DagNode *node, bool tight, Text *out)
 {
-    bool arithmetic = node->kind >= DAG_NEG && node->kind <= DAG_DIV;
+    bool arithmetic = (node->kind >= DAG_NEG && node->kind <= DAG_DIV) ||
+                      node->kind == DAG_REDUCE;
     if (lines->line && lines->line[node->number] && (!lines->body || node->kind == DAG_REDUCE)) {
         text_printf(out, "[%d]", lines->line[node->number]);
         return;
@@ -68,7 +69,7 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
 {
     static const char signs[] = {[DAG_ADD] = '+', [DAG_SUB] = '-', [DAG_MUL] = '*',
                                  [DAG_DIV] = '/'};
-    if (out->n >= lines->stop) {
+    if (out->n >= lines->stop && node->n_args) {
         text_printf(out, "...");
         return;
     }
