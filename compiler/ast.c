@@ -22,7 +22,7 @@ static void put_numbers(Text *out, const Numbers *numbers, const char *between)
     }
 }
 
-/* ---- trees ------------------------------------------------------------------------------- */
+/* ---- trees ----------------------------------------------------------------------------------- */
 
 static void put_tree_head(const AstTree *tree, Text *out)
 {
@@ -77,7 +77,7 @@ void ast_print_tree(const AstTree *tree, Text *out)
     }
 }
 
-/* ---- expressions --------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 /* How tightly a form binds; a reduction swallows the product to its right, so beside `*` and `-`
  * it stands in parentheses. */

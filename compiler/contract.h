@@ -8,7 +8,7 @@
 #include "fdpa.h"
 #include "tree.h"
 
-enum { MAX_ATOMS = 64, MAX_TENSOR_AXES = 8 };
+enum { MAX_ATOMS = 64, MAX_TENSOR_AXES = 8, MAX_MESHES = 8 };
 
 typedef enum FnId {
 #define X(id, name, arity, function) FN_##id,

@@ -20,7 +20,7 @@ static const struct {
 #undef X
 };
 
-/* ---- collecting -------------------------------------------------------------------------- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 void diags_init(Diags *diags, Arena *arena, const Sources *sources)
 {
@@ -105,7 +105,7 @@ void diag_fix(Diags *diags, Diag *diag, Span span, const char *format, ...)
     va_end(args);
 }
 
-/* ---- the registry ------------------------------------------------------------------------ */
+/* ---- the registry ---------------------------------------------------------------------------- */
 
 Str diag_code(Arena *arena, DiagId id)
 {
@@ -163,7 +163,7 @@ Str diag_explanation(Arena *arena, DiagId id)
                       language ? " of the language" : "", registry[id].explanation);
 }
 
-/* ---- text: one source line and what stands under it --------------------------------------- */
+/* ---- text: one source line and what stands under it ------------------------------------------ */
 
 static bool is_wide(u32 code)
 {

@@ -30,8 +30,6 @@ typedef enum Stand { STAND_WHOLE, STAND_CUT, STAND_PARTIAL, STAND_COUNT } Stand;
 /* Total: one entry for every pair. same_axis: both are cuts, along one axis. */
 Move move_between(Stand held, Stand needed, bool same_axis);
 
-enum { MAX_MESHES = 8 };
-
 /* Along which axis each mesh of the layout cuts something: the first of its listed axes that the
  * thing has, else the `else` axis, else none. A product that cuts spends its factors. */
 typedef struct Cuts {

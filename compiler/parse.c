@@ -10,7 +10,7 @@ typedef void *yyscan_t;
 struct yy_buffer_state *iso_yy_scan_bytes(const char *bytes, int n, yyscan_t scanner);
 int iso_yylex_init_extra(struct Parse *extra, yyscan_t *scanner);
 
-/* ---- nodes ------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 Str parse_text(const Parse *parse, Span span)
 {
@@ -146,7 +146,7 @@ void parse_set_numerics(Parse *parse, Name name)
     ast->numerics = name;
 }
 
-/* ---- files ------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static bool text_is_sound(Sources *sources, int file, Diags *diags)
 {
@@ -180,6 +180,7 @@ static bool run_parser(Parse *parse)
     if (setjmp(parse->fatal))
         return false;
     parse->at = mark;
+    parse->bad_at = -1;
     parse->last_span = parse->before_span = (Span){parse->file, mark, mark};
     iso_yylex_init_extra(parse, &parse->scanner);
     iso_yy_scan_bytes(text.s + mark, text.n - mark, parse->scanner);
@@ -260,6 +261,34 @@ void parse_include(Parse *parse, Name path)
     parse_file(parse, sources_add(parse->sources, resolved, text, path.span));
 }
 
+/* ---- params in expressions ------------------------------------------------------------------- */
+
+static bool is_param(const Ast *ast, Str name)
+{
+    for (int i = 0; i < ast->params.n; i++)
+        if (str_eq(ast->params.v[i].name.text, name))
+            return true;
+    return false;
+}
+
+/* A param's name in an expression is a number; only now are all params known. */
+static void name_params(const Ast *ast, AstExpr *e)
+{
+    for (int i = 0; i < e->args.n; i++)
+        name_params(ast, e->args.v[i]);
+    if (e->kind != EXPR_NAME || e->index.n || !is_param(ast, e->name.text))
+        return;
+    e->kind = EXPR_NUMBER;
+    e->number = (Number){e->name.text, true, e->name.span};
+}
+
+static void name_params_of_ops(const Ast *ast)
+{
+    for (int i = 0; i < ast->ops.n; i++)
+        for (int k = 0; k < ast->ops.v[i].body.n; k++)
+            name_params(ast, ast->ops.v[i].body.v[k].value);
+}
+
 bool parse_contract(Sources *sources, Str name, Ast *ast, Arena *arena, Diags *diags)
 {
     int before = diags->errors;
@@ -273,5 +302,6 @@ bool parse_contract(Sources *sources, Str name, Ast *ast, Arena *arena, Diags *d
     *ast = (Ast){0};
     Parse outer = {.sources = sources, .arena = arena, .diags = diags, .ast = ast};
     parse_file(&outer, sources_add(sources, resolved, text, (Span){0}));
+    name_params_of_ops(ast);
     return diags->errors == before;
 }

@@ -47,6 +47,8 @@ typedef struct Parse {
     Span before_span;  /* the one before it, */
     int blocks_before; /* and the blocks open between the two */
     bool last_closes;  /* the last token is the closing brace of a block */
+    bool resumed;      /* the parser went on at the error; a `;` skipped to is not for it */
+    int bad_at;        /* where the scanner complained last; -1 nowhere */
 } Parse;
 
 /* ---- called by the scanner ------------------------------------------------------------- */

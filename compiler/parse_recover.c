@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* ---- the shape of what was read: braces and items ----------------------------------------- */
+/* ---- the shape of what was read: braces and items -------------------------------------------- */
 
 /* `op` inside a layout starts an override. */
 static bool starts_item(const Parse *parse, int token)
@@ -69,15 +69,15 @@ static void follow(Parse *parse, int token, Span span)
         parse->paren_count--;
 }
 
-/* ---- the token source --------------------------------------------------------------------- */
+/* ---- the token source ------------------------------------------------------------------------ */
 
 static int scan(Parse *parse, ISO_YYSTYPE *value, Span *span)
 {
     span->hi = parse->at;
     int token = iso_yylex(value, span, parse->scanner);
-    if (token == 0)
-        *span = (Span){parse->file, span->hi, span->hi};
     parse->at = span->hi;
+    if (token == 0) /* what is missing there is missed behind the last token */
+        *span = (Span){parse->file, parse->last_span.hi, parse->last_span.hi};
     if (token == ID && parse->item == SCHEDULE && parse->block_count > 0 &&
         str_is(value->name.text, "x"))
         token = X;
@@ -149,7 +149,8 @@ int parse_next_token(Parse *parse, ISO_YYSTYPE *value, Span *span)
         bool drop = false;
         if (!ends_panic(parse, token, &drop))
             continue;
-        parse->panic = false;
+        drop |= token == ';' && parse->resumed;
+        parse->panic = parse->resumed = false;
         if (drop)
             continue;
         if (starts_item(parse, token) && parse->block_count > 0)
@@ -157,6 +158,14 @@ int parse_next_token(Parse *parse, ISO_YYSTYPE *value, Span *span)
         else
             return deliver(parse, token, *span);
     }
+}
+
+/* The parser could go on with the token that did not fit, as the start of another statement; what
+ * belongs to the faulty one is skipped all the same. */
+bool parse_resumes(Parse *parse)
+{
+    parse->resumed = parse->panic;
+    return parse->panic;
 }
 
 /* What the parser sees next after an error at the token last delivered. */
@@ -172,7 +181,7 @@ static void recover(Parse *parse)
     }
 }
 
-/* ---- what was expected ---------------------------------------------------------------------- */
+/* ---- what was expected ----------------------------------------------------------------------- */
 
 typedef struct Expected {
     const char *const *v;
@@ -256,7 +265,7 @@ static Str list_expected(Parse *parse, Expected e)
     return text_str(&text);
 }
 
-/* ---- the messages --------------------------------------------------------------------------- */
+/* ---- the messages ---------------------------------------------------------------------------- */
 
 static bool on_new_line(const Parse *parse, Span span)
 {
@@ -310,6 +319,12 @@ static bool reserved_word(Parse *parse, Span span, bool keyword, Expected e)
     return true;
 }
 
+static bool starts_with(const Parse *parse, int at, char c)
+{
+    Str text = parse->sources->files.v[parse->file].text;
+    return at < text.n && text.s[at] == c;
+}
+
 static void hint(Parse *parse, Diag *d, Span span, Expected e)
 {
     Str found = parse_text(parse, span), before = parse_text(parse, parse->before_span);
@@ -317,10 +332,16 @@ static void hint(Parse *parse, Diag *d, Span span, Expected e)
         diag_note(parse->diags, d,
                   "a reduction names its tree: sum(axis by TREE) body; the larger of two values "
                   "is maximum(a, b)");
-    else if (str_is(found, "/") && str_is(before, "/"))
+    else if (str_is(found, "/") && (str_is(before, "/") || starts_with(parse, span.hi, '/')))
         diag_note(parse->diags, d, "a comment starts with '#'");
     else if (str_is(found, "[") && str_is(before, ")"))
         diag_note(parse->diags, d, "only a name can be indexed; give the value a name first");
+}
+
+/* The scanner has complained about the text just here. */
+static bool is_consequence(const Parse *parse, Span span)
+{
+    return parse->bad_at >= parse->before_span.lo && parse->bad_at < span.hi;
 }
 
 void parse_syntax_error(Parse *parse, Span span, const char *found, bool found_keyword,
@@ -328,8 +349,8 @@ void parse_syntax_error(Parse *parse, Span span, const char *found, bool found_k
 {
     (void)found;
     Expected e = {expected, n};
-    if (!parse->gave_up && !missing_semicolon(parse, span, e) && !unclosed_block(parse, span) &&
-        !reserved_word(parse, span, found_keyword, e)) {
+    if (!parse->gave_up && !is_consequence(parse, span) && !missing_semicolon(parse, span, e) &&
+        !unclosed_block(parse, span) && !reserved_word(parse, span, found_keyword, e)) {
         Str list = list_expected(parse, e);
         Str text = found_text(parse, span);
         Diag *d = list.n ? diag_add(parse->diags, DIAG_UNEXPECTED_TOKEN, span,
@@ -353,6 +374,7 @@ static const struct {
 
 void parse_bad_text(Parse *parse, Span span, Str text)
 {
+    parse->bad_at = span.lo;
     int n = utf8_length(text.s, text.n);
     Str first = {text.s, n};
     Span place = {span.file, span.lo, span.lo + n};
@@ -381,12 +403,14 @@ void parse_bad_number(Parse *parse, Span span, Str text)
 
 void parse_long_name(Parse *parse, Span span)
 {
-    diag_add(parse->diags, DIAG_LONG_NAME, span, "this name has %d bytes, more than %d",
-             span.hi - span.lo, NAME_MAX_BYTES);
+    Diag *d = diag_add(parse->diags, DIAG_LONG_NAME, span, "this name has %d bytes, more than %d",
+                       span.hi - span.lo, NAME_MAX_BYTES);
+    diag_note(parse->diags, d, "choose a shorter one: names go into the names of kernels");
 }
 
 void parse_open_string(Parse *parse, Span span)
 {
+    parse->bad_at = span.lo;
     Diag *d = diag_add(parse->diags, DIAG_OPEN_STRING, span, "the quoted path does not end");
     diag_fix(parse->diags, d, (Span){span.file, span.hi, span.hi}, "\"");
 }

@@ -22,6 +22,7 @@
 int iso_yylex(ISO_YYSTYPE *value, Span *span, void *scanner);
 /* iso_yylex with what error recovery needs on top of it. */
 int parse_next_token(struct Parse *parse, ISO_YYSTYPE *value, Span *span);
+bool parse_resumes(struct Parse *parse);
 /* `expected` holds `n` token kinds by their aliases. */
 void parse_syntax_error(struct Parse *parse, Span span, const char *found, bool found_keyword,
                         const char *const *expected, int n);
@@ -34,6 +35,14 @@ void parse_syntax_error(struct Parse *parse, Span span, const char *found, bool 
 #define iso_yylex(value, span, scanner) ((void)(scanner), parse_next_token(parse, (value), (span)))
 
 #define A parse->arena
+
+/* After an error without its terminator: the lookahead is let go where it belongs to the error. */
+#define RESUME                                                                                     \
+    do {                                                                                           \
+        yyerrok;                                                                                   \
+        if (parse_resumes(parse))                                                                  \
+            yyclearin;                                                                             \
+    } while (0)
 
 static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *message)
 {
@@ -171,7 +180,7 @@ item:
     }
 | error ';'                         { yyerrok; }
 | error '}'                         { yyerrok; }
-| error                             { yyerrok; }
+| error                             { RESUME; }
 ;
 
 /* ---- params, axes ---------------------------------------------------------------------- */
@@ -364,12 +373,11 @@ results:
 | '(' tensor_groups ')'             { $$ = $2; }
 ;
 
-/* After an error the parser is at once its old self: the token source has skipped what must be. */
 statements:
   %empty                            { $$ = (AstStatements){0}; }
 | statements statement              { $$ = $1; vec_push(A, &$$, *$2); }
 | statements error ';'              { $$ = $1; yyerrok; }
-| statements error                  { $$ = $1; yyerrok; }
+| statements error                  { $$ = $1; RESUME; }
 ;
 
 statement:
@@ -468,14 +476,14 @@ layout_body:
 | layout_body mesh                  { $$ = $1; vec_push(A, &$$->meshes, *$2); }
 | layout_body override              { $$ = $1; vec_push(A, &$$->overrides, *$2); }
 | layout_body error ';'             { $$ = $1; yyerrok; }
-| layout_body error                 { $$ = $1; yyerrok; }
+| layout_body error                 { $$ = $1; RESUME; }
 ;
 
 meshes:
   %empty                            { $$ = (AstMeshes){0}; }
 | meshes mesh                       { $$ = $1; vec_push(A, &$$, *$2); }
 | meshes error ';'                  { $$ = $1; yyerrok; }
-| meshes error                      { $$ = $1; yyerrok; }
+| meshes error                      { $$ = $1; RESUME; }
 ;
 
 override:
@@ -551,7 +559,7 @@ settings:
   %empty                            { $$ = (AstSettings){0}; }
 | settings setting                  { $$ = $1; vec_push(A, &$$, *$2); }
 | settings error ';'                { $$ = $1; yyerrok; }
-| settings error                    { $$ = $1; yyerrok; }
+| settings error                    { $$ = $1; RESUME; }
 ;
 
 /* A lone name after the key is a word; names beside an x are numbers. */
