@@ -9,24 +9,25 @@
 // A product kernel is fixed at compile time by
 //   groups G   column groups of one launch that share A (q, k and v: 3)
 //   parts P    accumulators held together for one (row, column) (gate and up: 2)
-//   program    the tree as text, read left to right (iso_tree.cuh): L leaf, P two leaves joined in
-//              registers, + join the two topmost values, b / h round the topmost to bf16 / f16,
-//              R write the topmost away as the next root
+//   program    the tree as text, read left to right (iso_tree.cuh): L leaf, P two leaves and Q
+//              four joined in registers, + join the two topmost values, b / h round the topmost to
+//              bf16 / f16, R write the topmost away as the next root
 //   a_trans    A is [k][row] with rows contiguous, instead of [row][k] with k contiguous
 //   b_trans    B is [k][column] with columns contiguous, instead of [column][k]
-//   tile       bm rows by bn columns (of each part), bk, stages, split
-// and everything else, sizes included, is an argument. With "leaves" the program's leaf count,
-// "levels" its greatest stack height less one (iso_tree_levels), and ceil(x, y) = (x + y - 1) / y:
+//   tile       bm rows by bn columns (of each part), bk, stages, split, near
+// and everything else, sizes included, is an argument. With "leaves" the program's leaf count
+// (L 1, P 2, Q 4), "levels" its greatest stack height less one (each of L, P and Q puts one value
+// on the stack, + and R take one off), and ceil(x, y) = (x + y - 1) / y:
 //
-// iso_gemm_wgmma<Op, IsoWgmmaTile<bm, bn, stages>>(IsoGemmArgs, IsoGemmMaps)
+// iso_gemm_wgmma<Op, IsoWgmmaTile<bm, bn, stages, near>>(IsoGemmArgs, IsoGemmMaps)
 //   needs   leaves of one length; bases aligned to 16 bytes, strides multiples of 8; the leaf
 //           length a multiple of 8 where there are several leaves and an operand has k contiguous
 //   block   128 * (1 + bm / 64), 1, 1
 //   grid    min(multiprocessors, ceil(rows, bm) * sum over groups of ceil(columns, bn)), 1, 1
 //           any smaller grid >= 1 is right too: CTAs loop over tiles
-//   shared  1024 + stages * (bm * 128 + P * bnp * 128 + 16) bytes of dynamic shared memory, where
-//           bnp = b_trans ? 64 * ceil(bn, 64) : bn
-//   workspace  grid.x * levels * bm * bn * P * 4 bytes, 16-byte aligned, never initialised
+//   shared  1024 + stages * (bm * 128 + P * bnp * 128 + 16) + near * bm * bn * P * 4 bytes of
+//           dynamic shared memory, where bnp = b_trans ? 64 * ceil(bn, 64) : bn
+//   workspace  grid.x * (levels - near) * bm * bn * P * 4 bytes, 16-byte aligned, never initialised
 //   counters   none
 //   maps    one for A and one for every (group, part) of B; bf16 or f16, three dimensions,
 //           128-byte swizzle, no interleave, element strides 1, fill of zeros, L2 promotion free:

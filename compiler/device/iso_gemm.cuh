@@ -6,15 +6,46 @@
 //       static constexpr int groups, parts;
 //       static constexpr bool f16, a_trans, b_trans;
 //       using Tree = IsoTree<'L', 'L', '+'>;
-//       static __device__ void epilogue(int group, const IsoGemmGroup &g, int row, int col,
-//                                       int valid, const float (&acc)[parts][2]);
+//       struct Inputs { ... };       // what the epilogue reads for one pair of columns
+//       static __device__ bool pairs(int group, const IsoGemmGroup &g);
+//       template <bool Pairs> static __device__ void load(
+//           int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in);
+//       template <bool Pairs> static __device__ void store(
+//           int group, const IsoGemmGroup &g, int row, int col, int valid,
+//           const float (&acc)[parts][2], const Inputs &in);
 //   };
-// The epilogue gets columns col and, where valid is 2, col + 1 of one row.
+// load and store serve columns col and, where valid is 2, col + 1 of one row. With Pairs, valid is
+// 2, col is even and pairs(group, g) said that every view takes a pair in one access. All loads of
+// a bundle of pairs come before its stores, so that they wait for memory together. An Op whose
+// tree leaves roots derives from IsoNoEpilogue.
 #ifndef ISO_GEMM_CUH
 #define ISO_GEMM_CUH
 
 #include "iso_abi.cuh"
 #include "iso_tree.cuh"
+
+struct IsoNoEpilogue {
+    struct Inputs {};
+    ISO_INLINE bool pairs(int, const IsoGemmGroup &) {
+        return true;
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int, const IsoGemmGroup &, int, int, int, Inputs &) {
+    }
+    template <bool Pairs, class Acc>
+    ISO_INLINE void store(int, const IsoGemmGroup &, int, int, int, const Acc &, const Inputs &) {
+    }
+};
+
+// Whether pairs along axis `inner` of a view of 2-byte elements are aligned words, wherever the
+// other `axes` - 1 indices point.
+ISO_INLINE bool iso_view_pairs(const IsoView &v, int axes, int inner) {
+    bool fits = ((unsigned long long)v.ptr & 3) == 0;
+    for (int i = 0; i < axes; ++i) {
+        fits = fits && (i == inner ? v.stride[i] == 1 : (v.stride[i] & 1) == 0);
+    }
+    return fits;
+}
 
 ISO_CONSTEXPR int iso_ceil(int x, int y) {
     return (x + y - 1) / y;
@@ -51,29 +82,41 @@ template <class Op> ISO_INLINE int iso_tile_group(const IsoGemmGroup *group, int
     return found;
 }
 
-template <class Op>
-ISO_INLINE void iso_root_pair(const IsoGemmGroup &g, int root, int row, int col, int valid,
-                              const float (&acc)[Op::parts][2]) {
-#pragma unroll
-    for (int p = 0; p < Op::parts; ++p) {
-        float *out = g.roots + (root * Op::parts + p) * g.root_stride + row * g.root_row_stride;
-        iso_store_pair_f32(out + col, 1, valid, acc[p][0], acc[p][1]);
+template <class Op> ISO_INLINE bool iso_leave_pairs(int group, const IsoGemmGroup &g) {
+    if constexpr (Op::Tree::roots) {
+        return (((unsigned long long)g.roots & 7) | (g.root_stride & 1) |
+                (g.root_row_stride & 1)) == 0;
+    } else {
+        return Op::pairs(group, g);
     }
 }
 
-// root < 0: the value is the whole tree's.
-template <class Op>
-ISO_INLINE void iso_leave(int group, const IsoGemmGroup &g, int root, int row, int col,
-                          const float (&acc)[Op::parts][2]) {
-    int valid = g.columns - col;
-    if (valid <= 0) {
+// Writes one pair: a root's, or through the epilogue the whole tree's. Without Pairs the columns
+// may end before the pair does.
+template <class Op, bool Pairs>
+ISO_INLINE void iso_leave_load(int group, const IsoGemmGroup &g, int row, int col,
+                               typename Op::Inputs &in) {
+    int valid = Pairs || g.columns - col > 1 ? 2 : 1;
+    if (Pairs || col < g.columns) {
+        Op::template load<Pairs>(group, g, row, col, valid, in);
+    }
+}
+
+template <class Op, bool Pairs>
+ISO_INLINE void iso_leave_store(int group, const IsoGemmGroup &g, int root, int row, int col,
+                                const float (&acc)[Op::parts][2], const typename Op::Inputs &in) {
+    int valid = Pairs || g.columns - col > 1 ? 2 : 1;
+    if (!Pairs && col >= g.columns) {
         return;
     }
-    valid = valid < 2 ? valid : 2;
     if constexpr (Op::Tree::roots) {
-        iso_root_pair<Op>(g, root, row, col, valid, acc);
+#pragma unroll
+        for (int p = 0; p < Op::parts; ++p) {
+            float *out = g.roots + (root * Op::parts + p) * g.root_stride + row * g.root_row_stride;
+            iso_store_pair_f32<Pairs>(out + col, 1, valid, acc[p][0], acc[p][1]);
+        }
     } else {
-        Op::epilogue(group, g, row, col, valid, acc);
+        Op::template store<Pairs>(group, g, row, col, valid, acc, in);
     }
 }
 

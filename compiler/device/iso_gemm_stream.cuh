@@ -40,20 +40,6 @@ template <int Line> struct IsoSharedTile {
     }
 };
 
-// An operand as the loader sees it: `lines` lines of `length` elements from ptr, the rest zero.
-struct IsoStreamSource {
-    const unsigned short *ptr;
-    long long stride;                                       // between lines
-    int lines, length;                                      // present ones
-    bool aligned;                                           // all of it, to 16 bytes
-
-    ISO_INLINE IsoStreamSource make(const unsigned short *ptr, long long stride, int lines,
-                                    int length) {
-        bool aligned = (((unsigned long long)ptr | (unsigned long long)stride * 2) & 15) == 0;
-        return IsoStreamSource{ptr, stride, lines, length, aligned};
-    }
-};
-
 // The eight elements from p of which only `present` exist, for lines without alignment.
 ISO_INLINE void iso_stream_gather(unsigned dst, const unsigned short *p, int present) {
     unsigned v[4];
@@ -65,38 +51,66 @@ ISO_INLINE void iso_stream_gather(unsigned dst, const unsigned short *p, int pre
     iso_shared_store16(dst, v);
 }
 
-// Fills Lines lines of Line elements from element (line0, from) of the source.
-template <int Lines, int Line>
-ISO_INLINE void iso_stream_load(unsigned dst, const IsoStreamSource &s, int line0, int from) {
-    constexpr int chunks = Line / 8;
-#pragma unroll
-    for (int i = threadIdx.x; i < Lines * chunks; i += 128) {
-        int line = i / chunks, chunk = i % chunks, at = from + chunk * 8;
-        int present = line0 + line < s.lines ? s.length - at : 0;
-        present = present < 0 ? 0 : present > 8 ? 8 : present;
-        const unsigned short *p = s.ptr;
-        if (present > 0) {
-            p += (line0 + line) * s.stride + at;
-        }
-        unsigned to = IsoSharedTile<Line>::at(dst, line, chunk);
-        if (s.aligned) {
-            iso_cp_async16(to, p, present * 2);
-        } else {
-            iso_stream_gather(to, p, present);
-        }
+// An operand as one thread loads it, block after block of Lines lines of Line elements: k runs
+// along the lines, or from line to line (KOuter). What does not exist becomes zero.
+template <int Lines, int Line, bool KOuter> struct IsoStreamSource {
+    static constexpr int chunks = Line / 8;
+    static constexpr int step = 128 / chunks;               // lines from one chunk to the next
+    static constexpr int count = (Lines + step - 1) / step; // chunks of a block in this thread
+
+    const unsigned short *ptr;                              // this thread's first chunk
+    long long stride;                                       // between lines
+    int lines, length;                                      // that exist from there on
+    unsigned to;                                            // where the chunk goes in a stage
+    bool aligned;                                           // everything, to 16 bytes
+
+    __device__ __forceinline__ void open(const unsigned short *p, long long line_stride,
+                                         int line_count, int line_length) {
+        int line = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
+        aligned = (((unsigned long long)p | (unsigned long long)line_stride * 2) & 15) == 0;
+        ptr = p + line * line_stride + chunk * 8;
+        stride = line_stride;
+        lines = line_count - line;
+        length = line_length - chunk * 8;
+        to = IsoSharedTile<Line>::at(0, line, chunk);
     }
-}
+
+    __device__ __forceinline__ void load(unsigned dst) {
+        int present = length < 0 ? 0 : length > 8 ? 8 : length;
+        if (Lines * chunks >= 128 || threadIdx.x < Lines * chunks) {
+            if (aligned) {
+#pragma unroll
+                for (int i = 0; i < count; ++i) {
+                    iso_cp_async16(dst + to + i * 2048, ptr + i * step * stride,
+                                   i * step < lines ? present * 2 : 0);
+                }
+            } else {
+#pragma unroll 1
+                for (int i = 0; i < count; ++i) {
+                    iso_stream_gather(dst + to + i * 2048, ptr + i * step * stride,
+                                      i * step < lines ? present : 0);
+                }
+            }
+        }
+        ptr += KOuter ? Lines * stride : Line;
+        (KOuter ? lines : length) -= KOuter ? Lines : Line;
+    }
+};
 
 // The chain of one leaf for one CTA's tile.
 template <class Op, class Tile> struct IsoStreamChain {
     using Plan = IsoStreamPlan<Op, Tile>;
     using Acc = float[Op::parts][Plan::row_blocks][Plan::column_blocks][4];
 
+    using SourceA = IsoStreamSource<Op::a_trans ? Tile::bk : Tile::bm,
+                                    Op::a_trans ? Tile::bm : Tile::bk, Op::a_trans>;
+    using SourceB = IsoStreamSource<Op::b_trans ? Tile::bk : Tile::bn,
+                                    Op::b_trans ? Tile::bn : Tile::bk, Op::b_trans>;
     unsigned smem;
     int k_length;
-    IsoStreamSource a, b[Op::parts];
+    SourceA a;
+    SourceB b[Op::parts];
 
-    // row0 and col0 are folded into the sources.
     __device__ __forceinline__ IsoStreamChain(const IsoGemmArgs &args, const IsoGemmGroup &g,
                                               unsigned smem, int leaf, int row0, int rows, int col0)
         : smem(smem) {
@@ -104,42 +118,29 @@ template <class Op, class Tile> struct IsoStreamChain {
         k_length = args.leaf_begin[leaf + 1] - k0;
         const unsigned short *pa = (const unsigned short *)args.a;
         if constexpr (Op::a_trans) {
-            a = IsoStreamSource::make(pa + k0 * args.a_stride + row0, args.a_stride, k_length,
-                                      rows - row0);
+            a.open(pa + k0 * args.a_stride + row0, args.a_stride, k_length, rows - row0);
         } else {
-            a = IsoStreamSource::make(pa + row0 * args.a_stride + k0, args.a_stride, rows - row0,
-                                      k_length);
+            a.open(pa + row0 * args.a_stride + k0, args.a_stride, rows - row0, k_length);
         }
 #pragma unroll
         for (int p = 0; p < Op::parts; ++p) {
             const unsigned short *pb = (const unsigned short *)g.b[p];
             long long stride = g.b_stride[p];
             if constexpr (Op::b_trans) {
-                b[p] = IsoStreamSource::make(pb + k0 * stride + col0, stride, k_length,
-                                             g.columns - col0);
+                b[p].open(pb + k0 * stride + col0, stride, k_length, g.columns - col0);
             } else {
-                b[p] = IsoStreamSource::make(pb + col0 * stride + k0, stride, g.columns - col0,
-                                             k_length);
+                b[p].open(pb + col0 * stride + k0, stride, g.columns - col0, k_length);
             }
         }
     }
 
-    __device__ __forceinline__ void load(int block, int stage) const {
+    // The next block of k.
+    __device__ __forceinline__ void load(int stage) {
         unsigned dst = smem + stage * Plan::stage_bytes;
-        int k = block * Tile::bk;
-        if constexpr (Op::a_trans) {
-            iso_stream_load<Tile::bk, Tile::bm>(dst, a, k, 0);
-        } else {
-            iso_stream_load<Tile::bm, Tile::bk>(dst, a, 0, k);
-        }
+        a.load(dst);
 #pragma unroll
         for (int p = 0; p < Op::parts; ++p) {
-            unsigned to = dst + Plan::a_bytes + p * Plan::b_bytes;
-            if constexpr (Op::b_trans) {
-                iso_stream_load<Tile::bk, Tile::bn>(to, b[p], k, 0);
-            } else {
-                iso_stream_load<Tile::bn, Tile::bk>(to, b[p], 0, k);
-            }
+            b[p].load(dst + Plan::a_bytes + p * Plan::b_bytes);
         }
     }
 
@@ -166,30 +167,54 @@ template <class Op, class Tile> struct IsoStreamChain {
         }
     }
 
-    __device__ __forceinline__ void steps(Acc &acc, int stage) {
-        unsigned tile = smem + stage * Plan::stage_bytes;
+    // The operands of 32 k for one warp.
+    struct Frags {
+        unsigned a[Plan::row_blocks][2][4];
+        unsigned b[Op::parts][Plan::column_blocks][4];
+    };
+
+    __device__ __forceinline__ void load_frags(Frags &f, unsigned tile, int k) {
         int col0 = threadIdx.x / 32 * (Plan::column_blocks * 8);
 #pragma unroll
-        for (int k = 0; k < Tile::bk; k += 32) {
-            unsigned va[Plan::row_blocks][2][4];
+        for (int m = 0; m < Plan::row_blocks; ++m) {
+            load_a(f.a[m][0], tile, m, k);
+            load_a(f.a[m][1], tile, m, k + 16);
+        }
 #pragma unroll
-            for (int m = 0; m < Plan::row_blocks; ++m) {
-                load_a(va[m][0], tile, m, k);
-                load_a(va[m][1], tile, m, k + 16);
+        for (int p = 0; p < Op::parts; ++p) {
+#pragma unroll
+            for (int n = 0; n < Plan::column_blocks; ++n) {
+                load_b(f.b[p][n], tile + Plan::a_bytes + p * Plan::b_bytes, col0 + n * 8, k);
             }
+        }
+    }
+
+    __device__ __forceinline__ void multiply(Acc &acc, const Frags &f, int half) {
 #pragma unroll
-            for (int p = 0; p < Op::parts; ++p) {
+        for (int p = 0; p < Op::parts; ++p) {
 #pragma unroll
-                for (int n = 0; n < Plan::column_blocks; ++n) {
-                    unsigned vb[4];
-                    load_b(vb, tile + Plan::a_bytes + p * Plan::b_bytes, col0 + n * 8, k);
+            for (int n = 0; n < Plan::column_blocks; ++n) {
 #pragma unroll
-                    for (int m = 0; m < Plan::row_blocks; ++m) {
-                        iso_mma_k16<Op::f16>(acc[p][m][n], va[m][0], vb[0], vb[1]);
-                        iso_mma_k16<Op::f16>(acc[p][m][n], va[m][1], vb[2], vb[3]);
-                    }
+                for (int m = 0; m < Plan::row_blocks; ++m) {
+                    iso_mma_k16<Op::f16>(acc[p][m][n], f.a[m][half], f.b[p][n][2 * half],
+                                         f.b[p][n][2 * half + 1]);
                 }
             }
+        }
+    }
+
+    // One stage; the next operands are on their way while these are multiplied.
+    __device__ __forceinline__ void steps(Acc &acc, int stage) {
+        unsigned tile = smem + stage * Plan::stage_bytes;
+        Frags f[2];
+        load_frags(f[0], tile, 0);
+#pragma unroll
+        for (int i = 0; i < Tile::bk / 32; ++i) {
+            if (i + 1 < Tile::bk / 32) {
+                load_frags(f[(i + 1) % 2], tile, (i + 1) * 32);
+            }
+            multiply(acc, f[i % 2], 0);
+            multiply(acc, f[i % 2], 1);
         }
     }
 
@@ -204,7 +229,7 @@ template <class Op, class Tile> struct IsoStreamChain {
 #pragma unroll
         for (int s = 0; s < Tile::stages - 1; ++s) {
             if (s < blocks) {
-                load(s, s);
+                load(s);
             }
             iso_cp_async_commit();
         }
@@ -212,9 +237,8 @@ template <class Op, class Tile> struct IsoStreamChain {
         for (int kb = 0, stage = 0; kb < blocks; ++kb) {
             iso_cp_async_wait<Tile::stages - 2>();
             __syncthreads();
-            int next = kb + Tile::stages - 1;
-            if (next < blocks) {
-                load(next, stage == 0 ? Tile::stages - 1 : stage - 1);
+            if (kb + Tile::stages - 1 < blocks) {
+                load(stage == 0 ? Tile::stages - 1 : stage - 1);
             }
             iso_cp_async_commit();
             steps(acc, stage);
@@ -225,57 +249,106 @@ template <class Op, class Tile> struct IsoStreamChain {
     }
 };
 
-// Where one fragment of this thread lies: two pairs, in rows 8 apart.
-template <class Op, class Tile>
-ISO_INLINE void iso_stream_leave(int group, const IsoGemmGroup &g, int root, int row0, int rows,
-                                 int col0, int m, int n, const float (&v)[Op::parts][4]) {
+// A CTA's tile on its way out. Fragments are numbered row block by row block.
+template <class Op, class Tile> struct IsoStreamOut {
     using Plan = IsoStreamPlan<Op, Tile>;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int col = col0 + (warp * Plan::column_blocks + n) * 8 + lane % 4 * 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        int row = row0 + m * 16 + h * 8 + lane / 4;
-        float pair[Op::parts][2];
-#pragma unroll
-        for (int p = 0; p < Op::parts; ++p) {
-            pair[p][0] = v[p][2 * h];
-            pair[p][1] = v[p][2 * h + 1];
-        }
-        if (row < rows) {
-            iso_leave<Op>(group, g, root, row, col, pair);
-        }
-    }
-}
-
-// One fragment's walk over the partial leaves in the workspace.
-template <class Op, class Tile> struct IsoStreamJoin {
-    using Plan = IsoStreamPlan<Op, Tile>;
+    using Inputs = typename Op::Inputs;
     const IsoGemmGroup &g;
+    int group, row0, rows, col0;
+    bool pairs;                                             // every pair exists in one word
+
+    ISO_INLINE IsoStreamOut make(const IsoGemmArgs &args, int group, int row0, int rows,
+                                 int col0) {
+        const IsoGemmGroup &g = args.group[group];
+        return IsoStreamOut{g, group, row0, rows, col0,
+                            col0 + Tile::bn <= g.columns && iso_leave_pairs<Op>(group, g)};
+    }
+
+    // Two pairs of a fragment, in rows 8 apart.
+    __device__ __forceinline__ int row(int frag, int half) const {
+        return row0 + frag / Plan::column_blocks * 16 + half * 8 + threadIdx.x % 32 / 4;
+    }
+    __device__ __forceinline__ int col(int frag) const {
+        int block = threadIdx.x / 32 * Plan::column_blocks + frag % Plan::column_blocks;
+        return col0 + block * 8 + threadIdx.x % 4 * 2;
+    }
+
+    template <bool Pairs> __device__ __forceinline__ void load_as(int frag, Inputs (&in)[2]) const {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            if (row(frag, h) < rows) {
+                iso_leave_load<Op, Pairs>(group, g, row(frag, h), col(frag), in[h]);
+            }
+        }
+    }
+    __device__ __forceinline__ void load(int frag, Inputs (&in)[2]) const {
+        if (pairs) {
+            load_as<true>(frag, in);
+        } else {
+            load_as<false>(frag, in);
+        }
+    }
+
+    template <bool Pairs>
+    __device__ __forceinline__ void store_as(int root, int frag, const float (&v)[Op::parts][4],
+                                             const Inputs (&in)[2]) const {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float pair[Op::parts][2];
+#pragma unroll
+            for (int p = 0; p < Op::parts; ++p) {
+                pair[p][0] = v[p][2 * h];
+                pair[p][1] = v[p][2 * h + 1];
+            }
+            if (row(frag, h) < rows) {
+                iso_leave_store<Op, Pairs>(group, g, root, row(frag, h), col(frag), pair, in[h]);
+            }
+        }
+    }
+    __device__ __forceinline__ void store(int root, int frag, const float (&v)[Op::parts][4],
+                                          const Inputs (&in)[2]) const {
+        if (pairs) {
+            store_as<true>(root, frag, v, in);
+        } else {
+            store_as<false>(root, frag, v, in);
+        }
+    }
+};
+
+// The walk over the partial leaves in the workspace, for Batch fragments of one thread at a time.
+template <class Op, class Tile, int Batch> struct IsoStreamJoin {
+    using Plan = IsoStreamPlan<Op, Tile>;
+    static constexpr int floats = 4 * Op::parts;            // of one fragment
+    const IsoStreamOut<Op, Tile> &out;
     const float4 *leaves;                                   // this tile's and thread's
-    int group, row0, rows, col0, m, n;
+    int frag0;
+    typename Op::Inputs in[Batch][2];
 
-    __device__ __forceinline__ void leaf(int l, float (&v)[4 * Op::parts]) {
+    __device__ __forceinline__ void leaf(int l, float (&v)[floats * Batch]) {
 #pragma unroll
-        for (int p = 0; p < Op::parts; ++p) {
-            int frag = (l * Op::parts + p) * Plan::frags + m * Plan::column_blocks + n;
+        for (int i = 0; i < Op::parts * Batch; ++i) {
+            int frag = (l * Op::parts + i % Op::parts) * Plan::frags + frag0 + i / Op::parts;
             float4 x = __ldcg(leaves + frag * 128);
-            v[4 * p] = x.x;
-            v[4 * p + 1] = x.y;
-            v[4 * p + 2] = x.z;
-            v[4 * p + 3] = x.w;
+            v[4 * i] = x.x;
+            v[4 * i + 1] = x.y;
+            v[4 * i + 2] = x.z;
+            v[4 * i + 3] = x.w;
         }
     }
 
-    __device__ __forceinline__ void root(int r, float (&v)[4 * Op::parts]) {
-        float parts[Op::parts][4];
+    __device__ __forceinline__ void root(int r, float (&v)[floats * Batch]) {
 #pragma unroll
-        for (int i = 0; i < 4 * Op::parts; ++i) {
-            parts[i / 4][i % 4] = v[i];
+        for (int b = 0; b < Batch; ++b) {
+            float parts[Op::parts][4];
+#pragma unroll
+            for (int i = 0; i < floats; ++i) {
+                parts[i / 4][i % 4] = v[b * floats + i];
+            }
+            out.store(r, frag0 + b, parts, in[b]);
         }
-        iso_stream_leave<Op, Tile>(group, g, r, row0, rows, col0, m, n, parts);
     }
 
-    __device__ __forceinline__ void done(float (&v)[4 * Op::parts]) {
+    __device__ __forceinline__ void done(float (&v)[floats * Batch]) {
         root(-1, v);
     }
 };
@@ -317,11 +390,16 @@ ISO_INLINE void iso_stream_split(const IsoGemmArgs &args, unsigned smem, int gro
     if (!iso_stream_last(args.counters + tile, leaves)) {
         return;
     }
+    constexpr int most = Op::parts == 1 ? 4 : 2, batch = Plan::frags < most ? Plan::frags : most;
+    auto out = IsoStreamOut<Op, Tile>::make(args, group, row0, rows, col0);
 #pragma unroll 1
-    for (int f = 0; f < Plan::frags; ++f) {
-        float stack[height][4 * Op::parts];
-        IsoStreamJoin<Op, Tile> join{g,    partial, group, row0, rows,
-                                     col0, f / Plan::column_blocks, f % Plan::column_blocks};
+    for (int f = 0; f < Plan::frags; f += batch) {
+        float stack[height][4 * Op::parts * batch];
+        IsoStreamJoin<Op, Tile, batch> join{out, partial, f, {}};
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            out.load(f + i, join.in[i]);
+        }
         iso_tree_unroll<typename Op::Tree, 0, 0, 0, 0>(join, stack);
     }
 }
@@ -377,6 +455,12 @@ template <class Op, class Tile> struct IsoStreamBody {
     }
 
     __device__ __forceinline__ void root(int r) {
+        auto out = IsoStreamOut<Op, Tile>::make(args, group, row0, rows, col0);
+        typename Op::Inputs in[Plan::frags][2];
+#pragma unroll
+        for (int i = 0; i < Plan::frags; ++i) {
+            out.load(i, in[i]);
+        }
 #pragma unroll
         for (int i = 0; i < Plan::frags; ++i) {
             int m = i / Plan::column_blocks, n = i % Plan::column_blocks;
@@ -385,14 +469,14 @@ template <class Op, class Tile> struct IsoStreamBody {
             for (int j = 0; j < 4 * Op::parts; ++j) {
                 v[j / 4][j % 4] = acc[j / 4][m][n][j % 4];
             }
-            iso_stream_leave<Op, Tile>(group, args.group[group], r, row0, rows, col0, m, n, v);
+            out.store(r, i, v, in[i]);
         }
     }
 };
 
 template <class Op, class Tile> ISO_INLINE void iso_gemm_stream(const IsoGemmArgs &args) {
     extern __shared__ unsigned char iso_dynamic[];
-    static_assert(Op::Tree::count('P') == 0, "P is for the wgmma kernel");
+    static_assert(Op::Tree::single, "P and Q are for the wgmma kernel");
     unsigned smem = iso_shared(iso_dynamic);
     int tile = blockIdx.x;
     int group = iso_tile_group<Op>(args.group, Tile::bn, tile);

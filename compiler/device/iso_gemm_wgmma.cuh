@@ -7,8 +7,9 @@
 #include "iso_gemm.cuh"
 #include "iso_wgmma.cuh"
 
-template <int Bm, int Bn, int Stages> struct IsoWgmmaTile {
-    static constexpr int bm = Bm, bn = Bn, stages = Stages;
+// Near: the stack's levels from the lowest on that lie in shared memory, the rest in workspace.
+template <int Bm, int Bn, int Stages, int Near = 0> struct IsoWgmmaTile {
+    static constexpr int bm = Bm, bn = Bn, stages = Stages, near = Near;
 };
 
 template <class Op, class Tile> struct IsoWgmmaPlan {
@@ -20,10 +21,13 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int b_bytes = bnp * bk * 2;    // of one part
     static constexpr int stage_bytes = a_bytes + Op::parts * b_bytes;
     static constexpr int regs = Tile::bn / 2;       // accumulators of one part in one thread
+    static constexpr int level_floats = Tile::bm * Tile::bn * Op::parts;
+    static constexpr int far = Op::Tree::levels - Tile::near;   // levels in workspace
     static constexpr int raster = 16;               // row tiles that share a sweep over columns
 
     static_assert(Tile::bm % 64 == 0 && consumers >= 1 && consumers <= 3, "bm: 64, 128 or 192");
     static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
+    static_assert(Tile::near >= 0 && far >= 0, "near: at most the tree's levels");
     static_assert(Op::groups <= ISO_GEMM_GROUPS && Op::groups * Op::parts <= ISO_GEMM_MAPS, "maps");
 };
 
@@ -117,10 +121,13 @@ template <class Op, class Tile> struct IsoWgmmaBody {
 
     const IsoGemmArgs &args;
     IsoRing &ring;
-    float4 *stack;                                  // this thread's first element of level 0
+    float4 *stack;                                  // this thread's first far element
+    unsigned near_stack;                            // and its first near one
     unsigned a_tile, b_tile;                        // of stage 0, this warpgroup's rows
     int blocks;                                     // of one leaf
     int group, row0, col0;                          // of this thread's first pair
+    int rows;                                       // live ones
+    bool whole;                                     // every row and column of the tile exists
     float acc[parts][regs];
 
     __device__ __forceinline__ void release(int stage) {
@@ -184,50 +191,74 @@ template <class Op, class Tile> struct IsoWgmmaBody {
         chain(acc);
     }
 
-    __device__ __forceinline__ void pair(int) {
-        float left[parts][regs];
-        chain(left);
-        chain(acc);
+    // d = left + d
+    __device__ __forceinline__ void add(const float (&left)[parts][regs], float (&d)[parts][regs]) {
 #pragma unroll
         for (int p = 0; p < parts; ++p) {
 #pragma unroll
             for (int i = 0; i < regs; ++i) {
-                acc[p][i] = iso_add(left[p][i], acc[p][i]);
+                d[p][i] = iso_add(left[p][i], d[p][i]);
             }
         }
-        pin(acc);
+        pin(d);
+    }
+
+    __device__ __forceinline__ void pair(int) {
+        float left[parts][regs];
+        chain(left);
+        chain(acc);
+        add(left, acc);
+    }
+
+    __device__ __forceinline__ void quad(int) {
+        float left[parts][regs], third[parts][regs];
+        chain(third);
+        chain(left);
+        add(third, left);
+        chain(third);
+        chain(acc);
+        add(third, acc);
+        add(left, acc);
     }
 
     __device__ __forceinline__ float4 *slot(int level) const {
-        return stack + level * (parts * regs / 4) * (128 * Plan::consumers);
+        return stack + (level - Tile::near) * (Plan::level_floats / 4);
     }
 
+    __device__ __forceinline__ unsigned near_slot(int level) const {
+        return near_stack + level * (Plan::level_floats * 4);
+    }
+
+    // Element i of a level lies at i times the number of consumer threads.
+    static constexpr int apart = 128 * Plan::consumers;
+
     __device__ __forceinline__ void push(int level) {
-        float4 *to = slot(level);
 #pragma unroll
-        for (int p = 0; p < parts; ++p) {
-#pragma unroll
-            for (int i = 0; i < regs / 4; ++i) {
-                float *v = &acc[p][4 * i];
-                to[(p * (regs / 4) + i) * (128 * Plan::consumers)] =
-                    make_float4(v[0], v[1], v[2], v[3]);
+        for (int i = 0; i < parts * regs / 4; ++i) {
+            const float *v = &acc[i / (regs / 4)][i % (regs / 4) * 4];
+            float4 x = make_float4(v[0], v[1], v[2], v[3]);
+            if (Plan::far == 0 || (Tile::near > 0 && level < Tile::near)) {
+                iso_shared_store_f4(near_slot(level) + i * apart * 16, x);
+            } else {
+                slot(level)[i * apart] = x;
             }
         }
     }
 
     __device__ __forceinline__ void join(int level) {
-        const float4 *from = slot(level);
 #pragma unroll
-        for (int p = 0; p < parts; ++p) {
-#pragma unroll
-            for (int i = 0; i < regs / 4; ++i) {
-                float4 left = from[(p * (regs / 4) + i) * (128 * Plan::consumers)];
-                float *v = &acc[p][4 * i];
-                v[0] = iso_add(left.x, v[0]);
-                v[1] = iso_add(left.y, v[1]);
-                v[2] = iso_add(left.z, v[2]);
-                v[3] = iso_add(left.w, v[3]);
+        for (int i = 0; i < parts * regs / 4; ++i) {
+            float *v = &acc[i / (regs / 4)][i % (regs / 4) * 4];
+            float4 left;
+            if (Plan::far == 0 || (Tile::near > 0 && level < Tile::near)) {
+                left = iso_shared_load_f4(near_slot(level) + i * apart * 16);
+            } else {
+                left = slot(level)[i * apart];
             }
+            v[0] = iso_add(left.x, v[0]);
+            v[1] = iso_add(left.y, v[1]);
+            v[2] = iso_add(left.z, v[2]);
+            v[3] = iso_add(left.w, v[3]);
         }
         pin(acc);
     }
@@ -239,13 +270,21 @@ template <class Op, class Tile> struct IsoWgmmaBody {
         }
     }
 
-    // Hands the tile over in bundles of 64 columns, moving later accumulators down, so that the
-    // epilogue's code exists once per bundle and not once per pair.
-    __device__ __forceinline__ void leave(int root, int rows) {
-        constexpr int bundle = regs < 32 ? regs : 32;
+    // Hands the tile over in bundles, moving later accumulators down, so that the epilogue's code
+    // exists once per bundle and not once per pair. Pairs: the whole tile exists.
+    template <bool Pairs> __device__ __forceinline__ void leave_bundles(int root) {
+        constexpr int most = Pairs ? 32 : 8, bundle = regs < most ? regs : most;
         const IsoGemmGroup &g = args.group[group];
 #pragma unroll 1
         for (int done = 0; done < regs; done += bundle) {
+            typename Op::Inputs in[bundle / 2];
+#pragma unroll
+            for (int i = 0; i < bundle; i += 2) {
+                int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
+                if (done + i < regs && (Pairs || row < rows)) {
+                    iso_leave_load<Op, Pairs>(group, g, row, col, in[i / 2]);
+                }
+            }
 #pragma unroll
             for (int i = 0; i < bundle; i += 2) {
                 int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
@@ -255,8 +294,8 @@ template <class Op, class Tile> struct IsoWgmmaBody {
                     v[p][0] = acc[p][i];
                     v[p][1] = acc[p][i + 1];
                 }
-                if (row < rows && done + i < regs) {
-                    iso_leave<Op>(group, g, root, row, col, v);
+                if (done + i < regs && (Pairs || row < rows)) {
+                    iso_leave_store<Op, Pairs>(group, g, root, row, col, v, in[i / 2]);
                 }
             }
 #pragma unroll
@@ -269,9 +308,16 @@ template <class Op, class Tile> struct IsoWgmmaBody {
         }
     }
 
-    int rows;
+    __device__ __forceinline__ void leave(int root) {
+        if (whole && iso_leave_pairs<Op>(group, args.group[group])) {
+            leave_bundles<true>(root);
+        } else {
+            leave_bundles<false>(root);
+        }
+    }
+
     __device__ __forceinline__ void root(int r) {
-        leave(r, rows);
+        leave(r);
     }
 };
 
@@ -280,22 +326,25 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
                                   const IsoWgmmaTiles &tiles, int rows) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     using Body = IsoWgmmaBody<Op, Tile>;
-    constexpr int levels = Op::Tree::levels;
     int thread = threadIdx.x - 128, half = thread / 128;
     int warp = thread % 128 / 32, lane = thread % 32;
     float4 *stack = (float4 *)args.workspace + thread +
-                    (long long)blockIdx.x * levels * (Tile::bm * Tile::bn * Op::parts / 4);
+                    (long long)blockIdx.x * Plan::far * (Plan::level_floats / 4);
+    unsigned near_stack = smem + Tile::stages * Plan::stage_bytes + thread * 16;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
     for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
         int row, column;
         tiles.at(t, row, column);
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
-        Body body{args, ring, stack, smem + half * 8192, smem + Plan::a_bytes, blocks, group,
+        bool whole = (row + 1) * Tile::bm <= rows &&
+                     (column + 1) * Tile::bn <= args.group[group].columns;
+        Body body{args, ring, stack, near_stack, smem + half * 8192, smem + Plan::a_bytes, blocks,
+                  group,
                   row * Tile::bm + half * 64 + warp * 16 + lane / 4,
-                  column * Tile::bn + lane % 4 * 2, {}, rows};
+                  column * Tile::bn + lane % 4 * 2, rows, whole, {}};
         iso_tree_run<typename Op::Tree>(body);
         if constexpr (!Op::Tree::roots) {
-            body.leave(-1, rows);
+            body.leave(-1);
         }
     }
 }
@@ -310,7 +359,7 @@ ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps)
     using Plan = IsoWgmmaPlan<Op, Tile>;
     extern __shared__ unsigned char iso_dynamic[];
     unsigned smem = (iso_shared(iso_dynamic) + 1023) & ~1023u;
-    unsigned full = smem + Tile::stages * Plan::stage_bytes;
+    unsigned full = smem + Tile::stages * Plan::stage_bytes + Tile::near * Plan::level_floats * 4;
     IsoRing ring{full, full + 8 * Tile::stages, 0, 0};
     if (threadIdx.x == 0) {
         for (int s = 0; s < Tile::stages; ++s) {

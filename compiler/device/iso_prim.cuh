@@ -40,13 +40,12 @@ ISO_INLINE bool iso_mbar_try(unsigned bar, unsigned parity) {
     return done != 0;
 }
 
-// Waits until the phase of the given parity has completed. With ISO_WATCHDOG defined a wait of
-// that many clock ticks traps instead of hanging.
+// Waits until the phase of the given parity has completed. With ISO_WATCHDOG defined, that many
+// tries trap instead of hanging.
 ISO_INLINE void iso_mbar_wait(unsigned bar, unsigned parity) {
 #ifdef ISO_WATCHDOG
-    long long start = clock64();
-    while (!iso_mbar_try(bar, parity)) {
-        if (clock64() - start > ISO_WATCHDOG) {
+    for (unsigned tries = 0; !iso_mbar_try(bar, parity); ++tries) {
+        if (tries == ISO_WATCHDOG) {
             __trap();
         }
     }
@@ -170,42 +169,49 @@ template <int Registers> ISO_INLINE void iso_registers_shrink() {
 
 // --- global memory in pairs, for epilogues ---
 
-// Two neighbours of 2 bytes each, `step` elements apart; one 4-byte access where it can be.
-// Only the first `valid` are touched, the other reads as 0.
+// Two neighbours of 2 bytes each, `step` elements apart. Pairs: both exist, in one 4-byte word;
+// otherwise only the first `valid` are touched and the other reads as 0.
+template <bool Pairs>
 ISO_INLINE unsigned iso_load_pair(const unsigned short *p, long long step, int valid) {
-    if (valid == 2 && step == 1 && ((unsigned long long)p & 3) == 0) {
+    if constexpr (Pairs) {
         return *(const unsigned *)p;
+    } else {
+        unsigned lo = p[0];
+        return valid == 2 ? lo | (unsigned)p[step] << 16 : lo;
     }
-    unsigned lo = p[0];
-    return valid == 2 ? lo | (unsigned)p[step] << 16 : lo;
 }
 
+template <bool Pairs>
 ISO_INLINE void iso_store_pair(unsigned short *p, long long step, int valid, unsigned pair) {
-    if (valid == 2 && step == 1 && ((unsigned long long)p & 3) == 0) {
+    if constexpr (Pairs) {
         *(unsigned *)p = pair;
-        return;
-    }
-    p[0] = (unsigned short)pair;
-    if (valid == 2) {
-        p[step] = (unsigned short)(pair >> 16);
+    } else {
+        p[0] = (unsigned short)pair;
+        if (valid == 2) {
+            p[step] = (unsigned short)(pair >> 16);
+        }
     }
 }
 
+// The same for f32, in one 8-byte word.
+template <bool Pairs>
 ISO_INLINE float2 iso_load_pair_f32(const float *p, long long step, int valid) {
-    if (valid == 2 && step == 1 && ((unsigned long long)p & 7) == 0) {
+    if constexpr (Pairs) {
         return *(const float2 *)p;
+    } else {
+        return make_float2(p[0], valid == 2 ? p[step] : 0.0f);
     }
-    return make_float2(p[0], valid == 2 ? p[step] : 0.0f);
 }
 
+template <bool Pairs>
 ISO_INLINE void iso_store_pair_f32(float *p, long long step, int valid, float x, float y) {
-    if (valid == 2 && step == 1 && ((unsigned long long)p & 7) == 0) {
+    if constexpr (Pairs) {
         *(float2 *)p = make_float2(x, y);
-        return;
-    }
-    p[0] = x;
-    if (valid == 2) {
-        p[step] = y;
+    } else {
+        p[0] = x;
+        if (valid == 2) {
+            p[step] = y;
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 // loop, or unrolled over values that are already there. Owns nothing.
 //
 //   L  the next leaf becomes the topmost value      b  round the topmost value to bf16
-//   P  LL+ with both leaves in registers            h  round the topmost value to f16
-//   +  below + topmost replaces both, in f32        R  write the topmost away as the next root
+//   P  LL+ in registers                             h  round the topmost value to f16
+//   Q  LL+LL++ in registers                         R  write the topmost away as the next root
+//   +  below + topmost replaces both, in f32
 //
 // So eight leaves joined in pairs are LL+LL++LL+LL+++, four from left to right LL+L+L+, and
 // "pairwise bf16" of two LbLb+b. R stands only where one value is left. A program without R ends
@@ -21,6 +22,7 @@ ISO_CONSTEXPR int iso_tree_step(char c, int height) {
     switch (c) {
     case 'L':
     case 'P':
+    case 'Q':
         return height + 1;
     case '+':
         return height >= 2 ? height - 1 : -1;
@@ -62,7 +64,8 @@ template <char... Steps> struct IsoTree {
     }
 
     static constexpr bool valid = is_valid();
-    static constexpr int leaves = count('L') + 2 * count('P');
+    static constexpr int leaves = count('L') + 2 * count('P') + 4 * count('Q');
+    static constexpr bool single = count('P') + count('Q') == 0;
     static constexpr int levels = most_waiting();       // values that wait below the topmost one
     static constexpr bool roots = count('R') > 0;
 
@@ -96,6 +99,7 @@ template <int N> ISO_INLINE void iso_tree_round(char c, float (&v)[N]) {
 // Runs a program around a body that holds the topmost value and has
 //   leaf(l)      the topmost value becomes leaf l
 //   pair(l)      the topmost value becomes leaf l + leaf l + 1
+//   quad(l)      the topmost value becomes the balanced sum of four leaves from l on
 //   push(level)  store the topmost value at a level of the stack
 //   join(level)  topmost = stored value of the level + topmost
 //   round(c)     round the topmost value
@@ -104,13 +108,14 @@ template <int N> ISO_INLINE void iso_tree_round(char c, float (&v)[N]) {
 template <class Tree, class Body> ISO_INLINE void iso_tree_run(Body &body) {
     static_assert(Tree::valid, "not a tree program");
     constexpr bool leaves = Tree::count('L') > 0, pairs = Tree::count('P') > 0;
+    constexpr bool quads = Tree::count('Q') > 0;
     constexpr bool joins = Tree::count('+') > 0, roots = Tree::roots;
     constexpr bool rounds = Tree::count('b') + Tree::count('h') > 0;
     int height = 0, leaf = 0, root = 0;
 #pragma unroll 1
     for (int pc = 0; pc < Tree::length; ++pc) {
         char c = Tree::fetch(pc);
-        if (c == 'L' || c == 'P') {
+        if (iso_tree_step(c, 0) == 1) {
             if constexpr (Tree::levels > 0) {
                 if (height > 0) {
                     body.push(height - 1);
@@ -118,14 +123,21 @@ template <class Tree, class Body> ISO_INLINE void iso_tree_run(Body &body) {
             }
             ++height;
             if constexpr (leaves) {
-                if (!pairs || c == 'L') {
+                if (c == 'L' || (!pairs && !quads)) {
                     body.leaf(leaf++);
                     continue;
                 }
             }
             if constexpr (pairs) {
-                body.pair(leaf);
-                leaf += 2;
+                if (c == 'P' || !quads) {
+                    body.pair(leaf);
+                    leaf += 2;
+                    continue;
+                }
+            }
+            if constexpr (quads) {
+                body.quad(leaf);
+                leaf += 4;
             }
             continue;
         }
@@ -152,7 +164,7 @@ template <class Tree, class Body> ISO_INLINE void iso_tree_run(Body &body) {
 // body.leaf(l, v) gives leaf l, body.root(r, v) takes root r, body.done(v) the last value.
 template <class Tree, int Pc, int Height, int Leaf, int Root, int H, int N, class Body>
 ISO_INLINE void iso_tree_unroll(Body &body, float (&stack)[H][N]) {
-    static_assert(Tree::valid && Tree::count('P') == 0, "not a program of single leaves");
+    static_assert(Tree::valid && Tree::single, "not a program of single leaves");
     constexpr char c = Tree::at(Pc);
     if constexpr (c == 0) {
         if constexpr (!Tree::roots) {

@@ -8,9 +8,18 @@ struct GateUp {
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
 
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row,
-                                                    int col, int valid,
-                                                    const float (&acc)[parts][2]) {
+    struct Inputs {};
+    static __device__ __forceinline__ bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void load(int group, const IsoGemmGroup &g, int row, int col,
+                                                int valid, Inputs &in) {
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
+                                                 int valid, const float (&acc)[parts][2],
+                                                 const Inputs &in) {
         const IsoView &h = g.result[0];
         unsigned out = 0;
 #pragma unroll
@@ -21,8 +30,8 @@ struct GateUp {
             IsoU16 t3 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t1)));
             out |= (unsigned)t3 << 16 * i;
         }
-        iso_store_pair((IsoU16 *)h.ptr + row * h.stride[0] + col * h.stride[1], h.stride[1], valid,
-                       out);
+        iso_store_pair<Pairs>((IsoU16 *)h.ptr + row * h.stride[0] + col * h.stride[1],
+                              h.stride[1], valid, out);
     }
 };
 

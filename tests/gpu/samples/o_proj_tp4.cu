@@ -3,7 +3,7 @@
 #include "iso_gemm_wgmma.cuh"
 #include "iso_join.cuh"
 
-struct OProjTp4 {
+struct OProjTp4 : IsoNoEpilogue {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L', 'L', '+', 'R'>;
@@ -16,22 +16,34 @@ struct OProjTp4Pairs : OProjTp4 {
 struct OProjTp4Join : OProjTp4 {
     using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+'>;
 
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row,
-                                                    int col, int valid,
-                                                    const float (&acc)[parts][2]) {
-        const IsoView &res = g.operand[0], &y = g.result[0];
-        unsigned in0 = iso_load_pair((const IsoU16 *)res.ptr + row * res.stride[0] +
-                                         col * res.stride[1], res.stride[1], valid);
+    struct Inputs {
+        unsigned in0;
+    };
+    static __device__ __forceinline__ bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void load(int group, const IsoGemmGroup &g, int row, int col,
+                                                int valid, Inputs &in) {
+        const IsoView &res = g.operand[0];
+        in.in0 = iso_load_pair<Pairs>((const IsoU16 *)res.ptr + row * res.stride[0] +
+                                          col * res.stride[1], res.stride[1], valid);
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
+                                                 int valid, const float (&acc)[parts][2],
+                                                 const Inputs &in) {
+        const IsoView &y = g.result[0];
         unsigned out = 0;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            IsoU16 t1 = (IsoU16)(in0 >> 16 * i);
+            IsoU16 t1 = (IsoU16)(in.in0 >> 16 * i);
             IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
             out |= (unsigned)t2 << 16 * i;
         }
-        iso_store_pair((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1], y.stride[1], valid,
-                       out);
+        iso_store_pair<Pairs>((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1],
+                              y.stride[1], valid, out);
     }
 };
 

@@ -7,9 +7,18 @@ struct Qkv {
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
 
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row,
-                                                    int col, int valid,
-                                                    const float (&acc)[parts][2]) {
+    struct Inputs {};
+    static __device__ __forceinline__ bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void load(int group, const IsoGemmGroup &g, int row, int col,
+                                                int valid, Inputs &in) {
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
+                                                 int valid, const float (&acc)[parts][2],
+                                                 const Inputs &in) {
         const IsoView &y = g.result[0];
         unsigned out = 0;
 #pragma unroll
@@ -17,8 +26,8 @@ struct Qkv {
             IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
             out |= (unsigned)t0 << 16 * i;
         }
-        iso_store_pair((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1], y.stride[1], valid,
-                       out);
+        iso_store_pair<Pairs>((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1],
+                              y.stride[1], valid, out);
     }
 };
 

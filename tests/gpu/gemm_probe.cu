@@ -1,0 +1,651 @@
+// Product probe: every kernel of every subject against the plain reference, bit for bit, over rows,
+// shapes and kinds of values, outputs poisoned, repeated. Prints one line per subject and variant.
+//   gemm_probe [small | time | mutate]
+// small: sizes fit for compute-sanitizer; time: only speed; mutate: wrong trees must be seen.
+// Build: nvcc -std=c++17 -gencode=arch=compute_90a,code=sm_90a --fmad=false -Icompiler/device
+//        -Itests/gpu tests/gpu/gemm_probe.cu tests/gpu/parts/*.cu
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gemm_probe.cuh"
+
+Subject subject_qkv(), subject_gate_up(), subject_o_proj(), subject_tp4(), subject_left(),
+    subject_right(), subject_six(), subject_two(), subject_four(), subject_left_four(),
+    subject_sixteen(), subject_bf16_four(), subject_f16_left(), subject_f16(), subject_ta(),
+    subject_tb(), subject_tab();
+const void *join_tp4(), *join_six();
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        cudaError_t e_ = (call);                                                                   \
+        if (e_ != cudaSuccess) {                                                                   \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(e_));            \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+// --- buffers: one of each kind, grown on demand ---
+
+enum { BUF_A, BUF_B, BUF_RES, BUF_OUT, BUF_REF, BUF_WORK, BUF_COUNT, BUF_ROOTS, BUF_ROWS, BUF_DIFF,
+       BUFS };
+static struct {
+    char *ptr;
+    size_t bytes;
+} buffer[BUFS];
+
+static cudaStream_t stream;     // the default one, except while a graph is captured
+static int copies = 1;          // of the weights, so that timing does not measure the cache
+
+static char *need(int which, size_t bytes) {
+    if (buffer[which].bytes < bytes) {
+        CHECK(cudaFree(buffer[which].ptr));
+        CHECK(cudaMalloc((void **)&buffer[which].ptr, bytes));
+        CHECK(cudaMemset(buffer[which].ptr, 0, bytes));
+        buffer[which].bytes = bytes;
+    }
+    return buffer[which].ptr;
+}
+
+// --- values ---
+
+__device__ unsigned long long mix(unsigned long long x) {
+    x += 0x9e3779b97f4a7c15ULL;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+    return x ^ x >> 31;
+}
+
+__device__ unsigned short special(unsigned r, bool f16) {
+    const unsigned short bf[] = {0x7fc1, 0xffff, 0x7f80, 0xff80, 0x7f7f, 0xff7f, 0x0001, 0x8000};
+    const unsigned short hf[] = {0x7e01, 0xffff, 0x7c00, 0xfc00, 0x7bff, 0xfbff, 0x0001, 0x8000};
+    return f16 ? hf[r & 7] : bf[r & 7];
+}
+
+// kind 0: normal; 1: 24 binades with cancelling neighbours, zeros and subnormals; 2: sparse NaN,
+// Inf, extremes; 3: products near the subnormal range; 4: any bits at all.
+__device__ unsigned short value(unsigned long long i, unsigned long long seed, int kind, bool f16,
+                                bool negate) {
+    unsigned long long r = mix(i * 2 + 1 + seed * 0x1000003);
+    float u = ((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff)) / 65536.0f - 1.5f;
+    if (kind == 4) {
+        return (unsigned short)r;
+    }
+    if (kind == 2 && r % 6007 == 0) {
+        return special(r >> 40, f16);
+    }
+    if (kind == 1 && r >> 58 == 0) {
+        return (unsigned short)(r >> 20 & 0x807f);
+    }
+    if (kind == 1 && (i & 1) && (r >> 50 & 1)) {
+        unsigned short v = value(i - 1, seed, kind, f16, negate);
+        return negate ? v ^ 0x8000 : v;
+    }
+    if (kind == 1) {
+        u = ldexpf(u, (int)(r >> 48 & 15) + (f16 ? -10 : -8));
+    }
+    if (kind == 3) {
+        u = ldexpf(u, f16 ? -9 : -70 + (int)(r >> 48 & 7));
+    }
+    return f16 ? iso_f16_of_f32(u) : iso_bf16_of_f32(u);
+}
+
+__global__ void fill(unsigned short *p, long long n, unsigned long long seed, int kind, bool f16,
+                     bool negate) {
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL) {
+        p[i] = value(i, seed, kind, f16, negate);
+    }
+}
+
+__global__ void differ(const unsigned *a, const unsigned *b, long long n, unsigned long long *out) {
+    unsigned long long count = 0;
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL) {
+        count += a[i] != b[i];
+    }
+    if (count) {
+        atomicAdd(out, count);
+    }
+}
+
+__global__ void touched(const unsigned *a, unsigned poison, long long n, unsigned long long *out) {
+    unsigned long long count = 0;
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL) {
+        count += a[i] != poison;
+    }
+    atomicAdd(out, count);
+}
+
+static unsigned long long count_of(bool reset) {
+    unsigned long long *d = (unsigned long long *)need(BUF_DIFF, 8), h = 0;
+    if (reset) {
+        CHECK(cudaMemset(d, 0, 8));
+    } else {
+        CHECK(cudaMemcpy(&h, d, 8, cudaMemcpyDeviceToHost));
+    }
+    return h;
+}
+
+// --- one problem ---
+
+struct Problem {
+    int rows, spare;                // spare: rows allocated beyond the live ones
+    int columns[ISO_GEMM_GROUPS];
+    int leaf[ISO_GEMM_LEAVES];      // lengths
+    int a_pad, b_pad, out_pad;      // added to the strides
+    int kind;
+};
+
+struct Layout {
+    IsoGemmArgs args;
+    size_t out_bytes, b_bytes;
+};
+
+static void fill_buffer(char *p, long long n, unsigned seed, const Subject &s, int kind, bool neg) {
+    fill<<<1024, 256>>>((unsigned short *)p, n, seed, kind, s.f16, neg);
+}
+
+// Places the operands of a problem and its outputs in `out`.
+static Layout place(const Subject &s, const Problem &q, char *out, bool write) {
+    Layout l;
+    memset(&l, 0, sizeof l);
+    IsoGemmArgs &a = l.args;
+    a.leaves = s.leaves;
+    for (int i = 0; i < s.leaves; ++i) {
+        a.leaf_begin[i + 1] = a.leaf_begin[i] + q.leaf[i];
+    }
+    int k = a.leaf_begin[s.leaves], lines = q.rows + q.spare;
+    a.rows = q.rows;
+    a.a_stride = (s.a_trans ? (lines + 7) / 8 * 8 : k) + q.a_pad;
+    long long na = a.a_stride * (s.a_trans ? k : lines), nb = 0, nout = 0;
+    a.a = need(BUF_A, na * 2 + 64);
+    for (int g = 0; g < s.groups; ++g) {
+        int n = q.columns[g];
+        long long stride = (s.b_trans ? (n + 7) / 8 * 8 : k) + q.b_pad;
+        for (int p = 0; p < s.parts; ++p) {
+            a.group[g].b_stride[p] = stride;
+            a.group[g].b[p] = (void *)(nb * 2);
+            nb += (stride * (s.b_trans ? k : n) + 63) / 64 * 64;
+        }
+        a.group[g].columns = n;
+        IsoView &y = a.group[g].result[0];
+        y.stride[0] = n + q.out_pad;
+        y.stride[1] = 1;
+        y.ptr = out ? out + nout * 2 : 0;
+        a.group[g].operand[0].ptr = need(BUF_RES, (size_t)lines * (n + q.out_pad) * 2);
+        a.group[g].operand[0].stride[0] = n + q.out_pad;
+        a.group[g].operand[0].stride[1] = 1;
+        nout += ((n + q.out_pad) * (long long)lines + 63) / 64 * 64;
+        if (s.roots) {
+            a.group[g].root_row_stride = n + q.out_pad;
+            a.group[g].root_stride = a.group[g].root_row_stride * lines;
+            a.group[g].roots = (float *)out;
+            nout = a.group[g].root_stride * 2 * s.leaves;
+        }
+    }
+    char *b = need(BUF_B, nb * 2 * copies + 64);
+    for (int i = 0; i < s.groups * s.parts; ++i) {
+        const void *&p = a.group[i / s.parts].b[i % s.parts];
+        p = b + (size_t)p;
+    }
+    if (write) {
+        fill_buffer(need(BUF_A, 0), na, 1 + q.rows, s, q.kind, true);
+        fill_buffer(b, nb * copies, 2, s, q.kind, false);
+        fill_buffer(need(BUF_RES, 0), (long long)buffer[BUF_RES].bytes / 2, 3, s, 0, false);
+    }
+    l.b_bytes = nb * 2;
+    l.out_bytes = (nout * 2 + 3) / 4 * 4;
+    return l;
+}
+
+typedef CUresult (*Encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                           const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                           const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                           CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static void encode(IsoTensorMap *map, const Subject &s, const void *ptr, bool k_outer, int lines,
+                   long long stride, int leaf, int leaves, int box) {
+    static Encode entry;
+    if (!entry) {
+        cudaDriverEntryPointQueryResult r;
+        CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&entry, 12000,
+                                               cudaEnableDefault, &r));
+    }
+    cuuint64_t dims[3] = {(cuuint64_t)leaf, (cuuint64_t)leaves, (cuuint64_t)lines};
+    cuuint64_t strides[2] = {(cuuint64_t)(leaves > 1 ? leaf * 2 : 16), (cuuint64_t)stride * 2};
+    cuuint32_t boxes[3] = {64, 1, (cuuint32_t)box}, ones[3] = {1, 1, 1};
+    if (k_outer) {
+        dims[0] = lines, dims[1] = leaf, dims[2] = leaves;
+        strides[0] = stride * 2, strides[1] = (cuuint64_t)leaf * stride * 2;
+        boxes[1] = 64, boxes[2] = 1;
+    }
+    CUresult r = entry((CUtensorMap *)map,
+                       s.f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                       3, (void *)ptr, dims, strides, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r != CUDA_SUCCESS) {
+        fprintf(stderr, "cuTensorMapEncodeTiled: %d\n", (int)r);
+        exit(1);
+    }
+}
+
+static bool map_fits(const void *ptr, long long stride) {
+    return (size_t)ptr % 16 == 0 && stride % 8 == 0;
+}
+
+// What the wgmma kernel needs, as iso_abi.cuh has it.
+static bool wgmma_fits(const Subject &s, const IsoGemmArgs &a) {
+    bool fits = map_fits(a.a, a.a_stride);
+    for (int i = 0; i < s.groups * s.parts; ++i) {
+        const IsoGemmGroup &g = a.group[i / s.parts];
+        fits = fits && map_fits(g.b[i % s.parts], g.b_stride[i % s.parts]);
+    }
+    for (int i = 0; i <= a.leaves; ++i) {
+        fits = fits && a.leaf_begin[i] == i * a.leaf_begin[1];
+    }
+    bool inner = a.leaves > 1 && !(s.a_trans && s.b_trans);
+    return fits && !(inner && a.leaf_begin[1] % 8);
+}
+
+static void make_maps(IsoGemmMaps &maps, const Subject &s, const Variant &v, const IsoGemmArgs &a) {
+    int leaf = a.leaf_begin[1];
+    encode(&maps.a, s, a.a, s.a_trans, a.rows, a.a_stride, leaf, a.leaves, v.bm);
+    for (int i = 0; i < s.groups * s.parts; ++i) {
+        const IsoGemmGroup &g = a.group[i / s.parts];
+        encode(&maps.b[i], s, g.b[i % s.parts], s.b_trans, g.columns, g.b_stride[i % s.parts],
+               leaf, a.leaves, v.bn);
+    }
+}
+
+static int ceil_div(int x, int y) { return (x + y - 1) / y; }
+
+static int column_tiles(const Subject &s, const IsoGemmArgs &a, int bn) {
+    int n = 0;
+    for (int g = 0; g < s.groups; ++g) {
+        n += ceil_div(a.group[g].columns, bn);
+    }
+    return n;
+}
+
+static void launch_reference(const Subject &s, IsoGemmArgs a) {
+    void *params[] = {&a};
+    dim3 grid(column_tiles(s, a, 8), ceil_div(a.rows, 16));
+    CHECK(cudaLaunchKernel(s.reference, grid, 32, params, 0, stream));
+}
+
+// The launch rule of iso_abi.cuh. False: the variant is not applicable.
+static bool launch(const Subject &s, const Variant &v, IsoGemmArgs a) {
+    int tiles_m = ceil_div(a.rows, v.bm), tiles_n = column_tiles(s, a, v.bn);
+    if (v.wgmma) {
+        static IsoGemmMaps maps;
+        if (!wgmma_fits(s, a)) {
+            return false;
+        }
+        make_maps(maps, s, v, a);
+        int level = v.bm * v.bn * s.parts * 4;
+        int smem = 1024 + v.stages * (v.bm * 128 + s.parts * v.bnp * 128 + 16) + v.near * level;
+        int grid = tiles_m * tiles_n < 132 ? tiles_m * tiles_n : 132;
+        a.workspace = (float *)need(BUF_WORK, (size_t)grid * (v.levels - v.near) * level);
+        CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem));
+        void *params[] = {&a, &maps};
+        CHECK(cudaLaunchKernel(v.kernel, grid, v.threads, params, smem, stream));
+        return true;
+    }
+    int smem = v.stages * (v.bm + s.parts * v.bn) * v.bk * 2 +
+               (v.split ? 0 : v.levels * s.parts * v.bm * v.bn * 4);
+    if (v.split && s.leaves > 1) {
+        a.workspace = (float *)need(BUF_WORK, (size_t)tiles_m * tiles_n * s.leaves * s.parts *
+                                                  v.bm * v.bn * 4);
+        a.counters = (unsigned *)need(BUF_COUNT, (size_t)tiles_m * tiles_n * 4);
+    }
+    CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem));
+    void *params[] = {&a};
+    dim3 grid(tiles_n, v.split ? s.leaves : 1, tiles_m);
+    CHECK(cudaLaunchKernel(v.kernel, grid, v.threads, params, smem, stream));
+    return true;
+}
+
+// --- comparing ---
+
+struct Tally {
+    unsigned long long runs, words, wrong;
+};
+static Tally tally[12];
+static int failures;
+
+static void compare(const Subject &s, const Problem &q, int variant, size_t bytes) {
+    count_of(true);
+    differ<<<512, 256>>>((unsigned *)buffer[BUF_OUT].ptr, (unsigned *)buffer[BUF_REF].ptr,
+                         bytes / 4, (unsigned long long *)buffer[BUF_DIFF].ptr);
+    unsigned long long n = count_of(false);
+    Tally &t = tally[variant];
+    ++t.runs;
+    t.words += bytes / 4;
+    t.wrong += n;
+    if (n && ++failures <= 20) {
+        printf("  DIFFER %s, %s: rows %d columns %d leaf %d kind %d pads %d %d %d: %llu of %zu\n",
+               s.name, s.variant[variant].name, q.rows, q.columns[0], q.leaf[0], q.kind, q.a_pad,
+               q.b_pad, q.out_pad, n, bytes / 4);
+    }
+}
+
+// Runs the reference, then every variant, each `repeats` times over poisoned outputs.
+static void probe(const Subject &s, const Problem &q, int repeats) {
+    size_t bytes = place(s, q, 0, true).out_bytes;
+    char *ref = need(BUF_REF, bytes), *out = need(BUF_OUT, bytes);
+    CHECK(cudaMemset(ref, 0xa5, bytes));
+    launch_reference(s, place(s, q, ref, false).args);
+    CHECK(cudaGetLastError());
+    count_of(true);
+    touched<<<512, 256>>>((unsigned *)ref, 0xa5a5a5a5, bytes / 4,
+                          (unsigned long long *)buffer[BUF_DIFF].ptr);
+    if (count_of(false) == 0) {
+        printf("  the reference of %s wrote nothing\n", s.name);
+        ++failures;
+    }
+    int *rows = (int *)need(BUF_ROWS, 4);
+    CHECK(cudaMemcpy(rows, &q.rows, 4, cudaMemcpyHostToDevice));
+    for (int i = 0; i < s.count; ++i) {
+        IsoGemmArgs args = place(s, q, out, false).args;
+        if (q.spare) {
+            args.rows = q.rows + q.spare;
+            args.rows_dev = rows;
+        }
+        for (int r = 0; r < repeats; ++r) {
+            CHECK(cudaMemset(out, 0xa5, bytes));
+            if (!launch(s, s.variant[i], args)) {
+                break;
+            }
+            compare(s, q, i, bytes);
+        }
+    }
+}
+
+static void report(const Subject &s) {
+    for (int i = 0; i < s.count; ++i) {
+        printf("%-22s %-24s %6llu runs %12llu words %llu differ\n", s.name, s.variant[i].name,
+               tally[i].runs, tally[i].words, tally[i].wrong);
+    }
+    memset(tally, 0, sizeof tally);
+    fflush(stdout);
+}
+
+// --- what to run ---
+
+static const int all_rows[] = {1, 2, 9, 10, 16, 17, 32, 33, 63, 64, 65, 127, 128, 129, 256, 257,
+                               1024};
+static const int small_rows[] = {1, 17, 65, 130};
+
+static Problem problem(int leaves, int rows, int leaf, int c0, int c1, int c2) {
+    Problem q;
+    memset(&q, 0, sizeof q);
+    q.rows = rows;
+    q.columns[0] = c0, q.columns[1] = c1, q.columns[2] = c2;
+    for (int i = 0; i < leaves; ++i) {
+        q.leaf[i] = leaf;
+    }
+    return q;
+}
+
+// A shape over all rows; kinds of values and strides take turns.
+static void sweep(const Subject &s, int leaf, int c0, int c1, int c2, bool small) {
+    const int *rows = small ? small_rows : all_rows;
+    int n = small ? 4 : (int)(sizeof all_rows / sizeof *all_rows);
+    for (int i = 0; i < n; ++i) {
+        for (int turn = 0; turn < (small ? 1 : 3); ++turn) {
+            Problem q = problem(s.leaves, rows[i], leaf, c0, c1, c2);
+            q.kind = (i + turn * 2) % 5;
+            q.spare = (i + turn) % 3 == 0 ? 3 : 0;
+            q.a_pad = turn == 1 ? 8 : 0;
+            q.b_pad = turn == 2 ? 16 : 0;
+            q.out_pad = turn == 1 ? 1 : turn * 2;
+            probe(s, q, turn == 0 && !small ? 3 : 1);
+        }
+    }
+}
+
+// What only the streaming kernel takes: odd strides and odd leaves.
+static void odd(const Subject &s) {
+    for (int i = 0; i < 6; ++i) {
+        Problem q = problem(s.leaves, 1 + i * 13, 100 + 31 * i, 70 + i, 33, 9);
+        for (int l = 0; l < s.leaves; ++l) {
+            q.leaf[l] += i < 3 ? 0 : (l * 7 + i) % 5 * 9 - 18;
+        }
+        q.a_pad = i % 3, q.b_pad = i % 2 * 3, q.out_pad = i % 2, q.kind = i % 5;
+        probe(s, q, 2);
+        int k = 0;
+        for (int l = 0; l < s.leaves; ++l) {
+            q.leaf[l] = l + 1 < s.leaves ? 40 + i * 8 : 53 + i;
+            k += q.leaf[l];
+        }
+        q.a_pad = s.a_trans ? 0 : (8 - k % 8) % 8;
+        q.b_pad = s.b_trans ? 0 : (8 - k % 8) % 8;
+        probe(s, q, 1);
+    }
+}
+
+static void subject(const Subject &s, int leaf, int c0, int c1, int c2, bool small) {
+    if (!small) {
+        sweep(s, leaf, c0, c1, c2, false);
+        sweep(s, 360, 520, 96, 104, false);
+    }
+    sweep(s, 176, 200, 136, 72, true);
+    odd(s);
+    report(s);
+}
+
+// --- ranks and the join ---
+
+static void shift(const Subject &s, IsoGemmArgs &a, int k0) {
+    a.a = (const char *)a.a + 2 * (s.a_trans ? k0 * a.a_stride : k0);
+    for (int i = 0; i < s.groups * s.parts; ++i) {
+        IsoGemmGroup &g = a.group[i / s.parts];
+        const void *&b = g.b[i % s.parts];
+        b = (const char *)b + 2 * (s.b_trans ? k0 * g.b_stride[i % s.parts] : k0);
+    }
+}
+
+// Runs the ranks' parts of `whole` and joins rows from row0 on; the result must be the whole's.
+static void ranks(const Subject &whole, const Subject *const *part, int n, const void *join,
+                  const Problem &q, int variant, int row0) {
+    size_t bytes = place(whole, q, 0, true).out_bytes;
+    char *ref = need(BUF_REF, bytes), *out = need(BUF_OUT, bytes);
+    CHECK(cudaMemset(ref, 0xa5, bytes));
+    CHECK(cudaMemset(out, 0xa5, bytes));
+    IsoGemmArgs full = place(whole, q, ref, false).args;
+    launch_reference(whole, full);
+    IsoJoinArgs j;
+    memset(&j, 0, sizeof j);
+    long long row_stride = q.columns[0] + 3, root_stride = row_stride * q.rows;
+    float *roots = (float *)need(BUF_ROOTS, 64 * root_stride * 4);
+    CHECK(cudaMemset(roots, 0xff, buffer[BUF_ROOTS].bytes));
+    int leaf = 0;
+    for (int r = 0; r < n; ++r) {
+        IsoGemmArgs a = full;
+        shift(whole, a, full.leaf_begin[leaf]);
+        a.leaves = part[r]->leaves;
+        int begin = full.leaf_begin[leaf];
+        for (int i = 0; i <= a.leaves; ++i) {
+            a.leaf_begin[i] = full.leaf_begin[leaf + i] - begin;
+        }
+        leaf += a.leaves;
+        int count = 0;
+        for (const char *c = part[r]->tree; *c; ++c) {
+            count += *c == 'R';
+        }
+        a.group[0].roots = roots;
+        a.group[0].root_stride = root_stride;
+        a.group[0].root_row_stride = row_stride;
+        j.source[r] = IsoJoinSource{roots, root_stride, row_stride, count};
+        roots += count * root_stride;
+        if (!launch(*part[r], part[r]->variant[(variant + r) % part[r]->count], a)) {
+            printf("  rank %d did not launch\n", r);
+            ++failures;
+        }
+    }
+    j.sources = n;
+    j.row_begin = row0;
+    j.rows = q.rows - row0;
+    j.group[0] = place(whole, q, out, false).args.group[0];
+    IsoView &y = j.group[0].result[0], &x = j.group[0].operand[0];
+    y.ptr = (short *)y.ptr + row0 * y.stride[0];
+    x.ptr = (short *)x.ptr + row0 * x.stride[0];
+    void *params[] = {&j};
+    dim3 grid(ceil_div(ceil_div(q.columns[0], 2), 256), q.rows < 64 ? q.rows : 64);
+    CHECK(cudaLaunchKernel(join, grid, 256, params, 0, stream));
+    long long skip = full.group[0].result[0].stride[0] * row0 * 2;
+    CHECK(cudaMemcpy(out, ref, skip, cudaMemcpyDeviceToDevice));
+    compare(whole, q, 0, bytes);
+}
+
+static void all_ranks(bool small) {
+    Subject o = subject_o_proj(), tp4 = subject_tp4(), six = subject_six(), left = subject_left(),
+            right = subject_right();
+    const Subject *four[] = {&tp4, &tp4, &tp4, &tp4}, *two[] = {&left, &right};
+    for (int i = 0; i < (small ? 3 : 16); ++i) {
+        Problem q = problem(8, all_rows[i], small ? 88 : 512, small ? 200 : 1000 + i, 0, 0);
+        q.kind = i % 5, q.out_pad = i % 2;
+        for (int v = 0; v < 3; ++v) {
+            ranks(o, four, 4, join_tp4(), q, v, 0);
+            ranks(o, four, 4, join_tp4(), q, v, q.rows / 2);
+        }
+        q = problem(6, all_rows[i], small ? 88 : 256, 576, 0, 0);
+        q.kind = i % 5;
+        for (int v = 0; v < 2; ++v) {
+            ranks(six, two, 2, join_six(), q, v, q.rows / 3);
+        }
+    }
+    printf("%-22s %-24s %6llu runs %12llu words %llu differ\n", "ranks and join", "", tally[0].runs,
+           tally[0].words, tally[0].wrong);
+    memset(tally, 0, sizeof tally);
+}
+
+// --- speed ---
+
+static void launch_copies(const Subject &s, const Variant &v, const Layout &l, int n) {
+    for (int i = 0; i < n; ++i) {
+        IsoGemmArgs a = l.args;
+        for (int j = 0; j < s.groups * s.parts; ++j) {
+            const void *&b = a.group[j / s.parts].b[j % s.parts];
+            b = (const char *)b + l.b_bytes * (i % copies);
+        }
+        launch(s, v, a);
+    }
+}
+
+// Microseconds of one launch, from a graph of n.
+static float clock_graph(const Subject &s, const Variant &v, const Layout &l, int n) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t e[2];
+    float ms = 0;
+    launch_copies(s, v, l, 1);
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    launch_copies(s, v, l, n);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaEventCreate(&e[0]));
+    CHECK(cudaEventCreate(&e[1]));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaEventRecord(e[0], stream));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaEventRecord(e[1], stream));
+    CHECK(cudaEventSynchronize(e[1]));
+    CHECK(cudaEventElapsedTime(&ms, e[0], e[1]));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    stream = 0;
+    return ms * 1e3f / n;
+}
+
+static void clock_one(const Subject &s, int rows, int leaf, int c0, int c1, int c2) {
+    Problem q = problem(s.leaves, rows, leaf, c0, c1, c2);
+    copies = 4;
+    size_t bytes = place(s, q, 0, true).out_bytes;
+    Layout l = place(s, q, need(BUF_OUT, bytes), false);
+    double weights = 2.0 * (c0 + c1 + c2) * s.parts * leaf * s.leaves;
+    for (int i = 0; i < s.count; ++i) {
+        const Variant &v = s.variant[i];
+        if ((rows > 64) != v.wgmma || (!v.wgmma && v.bm < 64 && v.bm < rows)) {
+            continue;
+        }
+        float us = clock_graph(s, v, l, rows > 1024 ? 8 : 24);
+        printf("%-8s k %5d rows %5d %-24s %8.1f us %7.1f TFLOP/s %7.1f GB/s\n", s.name,
+               leaf * s.leaves, rows, v.name, us, weights * rows / us / 1e6, weights / us / 1e3);
+    }
+    copies = 1;
+    fflush(stdout);
+}
+
+static void clock_all() {
+    static const int rows[] = {1, 16, 32, 64, 1024, 4096};
+    for (int i = 0; i < 6; ++i) {
+        clock_one(subject_qkv(), rows[i], 4096, 4096, 1024, 1024);
+        clock_one(subject_gate_up(), rows[i], 4096, 12288, 0, 0);
+        clock_one(subject_o_proj(), rows[i], 512, 4096, 0, 0);
+        clock_one(subject_o_proj(), rows[i], 1536, 4096, 0, 0);
+    }
+}
+
+// --- that the probe can fail ---
+
+// A subject against another tree's reference: the bits must differ.
+static bool told_apart(Subject s, const Subject &other, const char *what) {
+    s.reference = other.reference;
+    s.count = 2;
+    failures = 20;
+    for (int rows = 16; rows <= 128; rows *= 2) {
+        probe(s, problem(s.leaves, rows, 256, 576, 0, 0), 1);
+    }
+    bool all = tally[0].wrong > 0 && tally[1].wrong > 0;
+    printf("%-40s %s\n", what, all ? "seen" : "NOT SEEN");
+    memset(tally, 0, sizeof tally);
+    return all;
+}
+
+static bool mutations() {
+    bool all = told_apart(subject_four(), subject_left_four(), "a join reassociated");
+    all &= told_apart(subject_bf16_four(), subject_four(), "a rounding dropped");
+    all &= told_apart(subject_six(), subject_four(), "two leaves skipped");
+    all &= told_apart(subject_f16(), subject_two(), "another element type");
+    return all;
+}
+
+int main(int argc, char **argv) {
+    bool small = argc > 1 && !strcmp(argv[1], "small");
+    if (argc > 1 && !strcmp(argv[1], "mutate")) {
+        return !mutations();
+    }
+    if (argc > 1 && !strcmp(argv[1], "time")) {
+        clock_all();
+        return 0;
+    }
+    if (!small) {
+        sweep(subject_qkv(), 576, 576, 192, 192, false);
+    }
+    subject(subject_qkv(), 4096, 4096, 1024, 1024, small);
+    subject(subject_gate_up(), small ? 96 : 4096, 12288, 0, 0, small);
+    subject(subject_o_proj(), 512, 4096, 0, 0, small);
+    subject(subject_two(), 512, 576, 0, 0, small);
+    subject(subject_four(), 512, 576, 0, 0, small);
+    subject(subject_left_four(), 512, 576, 0, 0, small);
+    subject(subject_six(), 256, 576, 0, 0, small);
+    subject(subject_sixteen(), 512, 1024, 0, 0, small);
+    subject(subject_bf16_four(), 256, 576, 0, 0, small);
+    subject(subject_f16_left(), 256, 576, 0, 0, small);
+    subject(subject_tp4(), 512, 1024, 0, 0, small);
+    subject(subject_left(), 256, 576, 0, 0, small);
+    subject(subject_right(), 256, 576, 0, 0, small);
+    subject(subject_f16(), 512, 1024, 0, 0, small);
+    subject(subject_ta(), 512, 1024, 0, 0, small);
+    subject(subject_tb(), 512, 1024, 0, 0, small);
+    subject(subject_tab(), 512, 1024, 0, 0, small);
+    all_ranks(small);
+    CHECK(cudaDeviceSynchronize());
+    printf("%s\n", failures ? "FAILED" : "all bits equal");
+    return failures != 0;
+}
