@@ -75,7 +75,7 @@ static bool run_proof(Pipeline *p)
 static bool run_emit(Pipeline *p)
 {
     Str digest = digest_hex(p->out, &p->dag.fingerprint);
-    Str provenance = str_format(p->out, "isoc %s, contract %.*s version %d, fingerprint %.*s",
+    Str provenance = str_format(p->out, "// isoc %s, contract %.*s version %d, fingerprint %.*s",
                                 ISOC_VERSION, STR_FMT(p->contract.name), p->contract.version,
                                 STR_FMT(digest));
     return emit_program(&p->plan, provenance, &p->emitted, p->out, &p->diags);
