@@ -32,7 +32,7 @@ void proof_record(Prover *prover, const char *what, Str schedule, Str difference
               STR_FMT(difference));
 }
 
-/* ---- trees -------------------------------------------------------------------------------------- */
+/* ---- trees ----------------------------------------------------------------------------------- */
 
 static Str variant_text(const Prover *prover, const Variant *variant)
 {
@@ -146,7 +146,7 @@ static void prove_trees(Prover *prover, const Variant *variant, const Terms *wan
                  &contract, &plan);
 }
 
-/* ---- epilogues ---------------------------------------------------------------------------------- */
+/* ---- epilogues ------------------------------------------------------------------------------- */
 
 static const Kernel *writer_of(const Prover *prover, const Variant *variant, int rank)
 {
@@ -215,7 +215,7 @@ static void prove_epilogue(Prover *prover, const Variant *variant, const Terms *
                  &contract, &plan);
 }
 
-/* ---- what a kernel relies on --------------------------------------------------------------------- */
+/* ---- what a kernel relies on ----------------------------------------------------------------- */
 
 static Str alignment_difference(const Prover *prover, const Variant *variant)
 {
@@ -274,7 +274,7 @@ static void side_conditions(const Plan *plan, Certificate *certificate, Arena *a
                       "launch)"));
 }
 
-/* ---- the stage ----------------------------------------------------------------------------------- */
+/* ---- the stage ------------------------------------------------------------------------------- */
 
 static void prove_op(Prover *prover)
 {

@@ -20,7 +20,7 @@ typedef VEC(Digest) Terms;
 void proof_record(Prover *prover, const char *what, Str schedule, Str difference, Str compared,
                   const Digest *contract, const Digest *plan);
 
-/* ---- proof_terms.c: a plan run as terms ---------------------------------------------------------- */
+/* ---- proof_terms.c: a plan run as terms ------------------------------------------------------ */
 
 /* Pushes the terms that the kernel of a rank leaves of the op's reduce: its roots, or the whole
  * value. The difference is empty, or says why the kernel cannot be run. */
@@ -33,7 +33,7 @@ Str proof_reduce_term(const Prover *prover, const Variant *variant, const DagNod
 Str proof_piece_term(const Prover *prover, const DagPiece *piece, const Kernel *kernel,
                      const Terms *reduces, Digest *out);
 
-/* ---- proof_parts.c: who has which elements ------------------------------------------------------- */
+/* ---- proof_parts.c: who has which elements --------------------------------------------------- */
 
 void proof_coverage(Prover *prover);
 void proof_movement(Prover *prover);

@@ -17,7 +17,7 @@ static bool is_coordinate(const Contract *contract, int atom)
     return contract->axes[contract->atom_axis[atom]].coordinate_of >= 0;
 }
 
-/* ---- boxes ------------------------------------------------------------------------------------- */
+/* ---- boxes ----------------------------------------------------------------------------------- */
 
 typedef struct Box {
     const Contract *contract;
@@ -122,7 +122,7 @@ static const Part *written_parts(const PlanOp *op)
     return op->finish_of_rank ? op->finish_of_rank : op->part_of_rank;
 }
 
-/* ---- coverage ----------------------------------------------------------------------------------- */
+/* ---- coverage -------------------------------------------------------------------------------- */
 
 static Str variants_fill(const Prover *prover)
 {
@@ -149,7 +149,7 @@ void proof_coverage(Prover *prover)
                  NULL, NULL);
 }
 
-/* ---- movement ----------------------------------------------------------------------------------- */
+/* ---- movement -------------------------------------------------------------------------------- */
 
 static bool move_brings(Move move, Box held, const Part *needed)
 {
@@ -271,7 +271,7 @@ void proof_movement(Prover *prover)
                  STR("what is held, moved, is what is needed"), NULL, NULL);
 }
 
-/* ---- rows --------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 void proof_rows(Prover *prover)
 {

@@ -6,7 +6,7 @@ static Str none(void)
     return (Str){"", 0};
 }
 
-/* ---- programs ---------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* Runs a program over given values; what is left on the stack is appended. */
 static Str run_program(const Prover *prover, const JoinProgram *program, Monoid monoid,
@@ -37,7 +37,7 @@ static Str run_program(const Prover *prover, const JoinProgram *program, Monoid 
     return none();
 }
 
-/* ---- leaves ------------------------------------------------------------------------------------ */
+/* ---- leaves ---------------------------------------------------------------------------------- */
 
 static void gemm_leaves(const Prover *prover, const Gemm *gemm, const DagNode *reduce, i64 base,
                         Terms *out)
@@ -131,7 +131,7 @@ Str proof_kernel_terms(const Prover *prover, const Kernel *kernel, const DagNode
     return run_program(prover, &kernel->gemm.program, reduce->monoid, &leaves, out);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 static Str joined_term(const Prover *prover, const Variant *variant, const DagNode *reduce,
                        int rank, Terms *out)
@@ -176,7 +176,7 @@ Str proof_reduce_term(const Prover *prover, const Variant *variant, const DagNod
     return difference;
 }
 
-/* ---- expressions -------------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 typedef struct Expression {
     const Prover *prover;
