@@ -52,7 +52,7 @@ static const char *json_bool(bool value)
     return value ? "true" : "false";
 }
 
-/* ---- contract ------------------------------------------------------------------------------- */
+/* ---- contract -------------------------------------------------------------------------------- */
 
 static void json_atoms(const Json *j)
 {

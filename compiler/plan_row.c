@@ -143,25 +143,28 @@ static void collect_parts(Arena *arena, const Tree *tree, i64 lo, i64 len, Parts
     }
 }
 
-static const TreeNode *node_of(Arena *arena, const TreeNode *root, Run run)
+/* The value of a part, before what splits and rounds above it make of it. One lane alone is
+ * rounded to the lanes' type, which is the lanes' own doing. */
+static const TreeNode *node_of(Arena *arena, const TreeNode *root, const RowTree *tree, Run run)
 {
     Forest forest = {0};
+    bool keeps = tree->lanes > 1 && tree->lane_type != DT_F32;
     tree_forest(arena, root, run.start, run.start + run.len, &forest);
     const TreeNode *node = forest.v[0];
-    while (node->kind == NODE_ROUND)
+    while (node->kind == NODE_ROUND && !(keeps && node->left->kind == NODE_LEAF))
         node = node->left;
     return node;
 }
 
 static void row_program(Arena *arena, const TreeNode *root, const Forest *roots,
-                        const Parts *parts, JoinProgram *out)
+                        const Parts *parts, RowTree *out)
 {
     Forest *below = arena_array(arena, Forest, roots->n + 1);
     for (int i = 0, p = 0; i < roots->n; i++)
         for (; p < parts->n && parts->v[p].start < roots->v[i]->hi; p++)
             if (parts->v[p].start >= roots->v[i]->lo)
-                vec_push(arena, &below[i], node_of(arena, root, parts->v[p]));
-    plan_forest_program(arena, roots, below, out);
+                vec_push(arena, &below[i], node_of(arena, root, out, parts->v[p]));
+    plan_forest_program(arena, roots, below, &out->program);
 }
 
 static void row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root,
@@ -176,16 +179,17 @@ static void row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root,
     for (int i = 0; i < all.n; i++)
         if (all.v[i].start >= lo && all.v[i].start < hi)
             vec_push(arena, &own, all.v[i]);
-    row_program(arena, root, roots, &own, &out->program);
+    Run *relative = arena_array(arena, Run, own.n + 1);
     for (int i = 0; i < own.n; i++)
-        own.v[i].start -= lo;
+        relative[i] = (Run){own.v[i].start - lo, own.v[i].len};
     out->n_parts = own.n;
-    out->parts = own.v;
+    out->parts = relative;
     out->form = is_chain(leaf) ? leaf->form : leaf->child->form;
     out->lanes = is_chain(leaf) ? 1 : (int)leaf->count;
     out->run = is_chain(leaf) ? 1 : leaf->run;
     out->lane_join = leaf->join;
     out->lane_type = is_chain(leaf) ? DT_F32 : leaf->type;
+    row_program(arena, root, roots, &own, out);
 }
 
 bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)

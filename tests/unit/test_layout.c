@@ -36,7 +36,7 @@ static void assert_messages(Dense *d, const char *want)
     ck_assert_msg(str_is(have, want), "messages:\n%.*s\nwanted:\n%s", STR_FMT(have), want);
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 START_TEST(the_table_is_total)
 {
@@ -52,7 +52,7 @@ START_TEST(the_table_is_total)
 }
 END_TEST
 
-/* ---- Megatron's tensor and sequence parallelism ---------------------------------------------------- */
+/* ---- Megatron's tensor and sequence parallelism ---------------------------------------------- */
 
 START_TEST(sequence_parallel_moves_as_megatron_does)
 {
@@ -99,7 +99,7 @@ START_TEST(without_sequence_parallel_sums_are_all_reduced)
 }
 END_TEST
 
-/* ---- parts ----------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 
 START_TEST(a_listed_product_is_cut_by_its_outermost_factor)
 {
@@ -259,7 +259,7 @@ START_TEST(rows_are_parted_without_gap)
 }
 END_TEST
 
-/* ---- refusals ------------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 START_TEST(a_degree_that_does_not_divide_is_refused)
 {
@@ -353,7 +353,7 @@ START_TEST(several_roots_are_warned_of)
 }
 END_TEST
 
-/* ---- forests --------------------------------------------------------------------------------------- */
+/* ---- forests --------------------------------------------------------------------------------- */
 
 START_TEST(nine_heads_on_three_ranks_have_one_root_each)
 {
