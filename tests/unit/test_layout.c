@@ -77,7 +77,7 @@ START_TEST(sequence_parallel_moves_as_megatron_does)
     ck_assert(at.any_reduced);
     ck_assert_int_eq(at.finish.axis[0], D_TOKENS);
     ck_assert_int_eq(at.param_move[0], MOVE_NONE);
-    ck_assert_int_eq(at.param_move[2], MOVE_NONE); /* the residual is needed where rows are finished */
+    ck_assert_int_eq(at.param_move[2], MOVE_NONE); /* res is needed where rows are finished */
     ck_assert_int_eq(at.result_move[0], MOVE_REDUCE_SCATTER);
     dense_close(&d);
 }
