@@ -38,7 +38,7 @@ typedef struct GroupBindings {
 /* False if it touches more than a group has room for; plans never do. */
 bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out);
 
-/* `provenance` is the comment that heads the program (isoc version, contract, digest). */
+/* `provenance`: lines that head the program as a comment (isoc version, contract, digest). */
 bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, Diags *diags);
 
 #endif

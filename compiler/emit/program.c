@@ -132,6 +132,17 @@ static void emit_kernels(const Plan *plan, Emitted *out, Str *names, Arena *aren
         out->program_of_kernel[i] = find_kernel(out, names[i]);
 }
 
+static void write_provenance(Writer *w, Str lines)
+{
+    while (lines.n > 0) {
+        const char *end = memchr(lines.s, '\n', (size_t)lines.n);
+        int n = end ? (int)(end - lines.s) : lines.n;
+        writer_line(w, "// %.*s", n, lines.s);
+        lines.s += end ? n + 1 : n;
+        lines.n -= end ? n + 1 : n;
+    }
+}
+
 bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, Diags *diags)
 {
     (void)diags; /* what no family can do was refused when it was planned */
@@ -141,7 +152,7 @@ bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, 
     emit_kernels(plan, out, arena_array(arena, Str, n + 1), arena);
     Writer w;
     writer_init(&w, arena);
-    writer_insert(&w, provenance);
+    write_provenance(&w, provenance);
     writer_line(&w, "%s", "");
     write_includes(&w, out);
     for (int i = 0; i < out->n_kernels; i++) {

@@ -82,8 +82,8 @@ void writer_insert(Writer *w, Str lines)
         const char *end = memchr(lines.s, '\n', (size_t)lines.n);
         int n = end ? (int)(end - lines.s) : lines.n;
         put(w, (Str){lines.s, n}, "");
-        lines.s += n + 1;
-        lines.n -= n + 1;
+        lines.s += end ? n + 1 : n;
+        lines.n -= end ? n + 1 : n;
     }
 }
 
