@@ -26,9 +26,6 @@ comma := ,
 # ---- what there is to build ------------------------------------------------------------------
 
 main_src := $(wildcard compiler/main.c compiler/options.c compiler/progress.c compiler/command*.c)
-# The command links once every stage is there.
-main_src := $(if $(and $(wildcard compiler/check.c),$(wildcard compiler/proof.c),\
-    $(wildcard compiler/emit/program.c),$(wildcard compiler/diff.c)),$(main_src))
 not_lib  := compiler/main.c compiler/options.c compiler/progress.c $(wildcard compiler/command*.c)
 lib_src  := $(filter-out $(not_lib),$(wildcard compiler/*.c compiler/emit/*.c runtime/*.c))
 gen_src  := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.c $(BUILD)/gen/isoc_scan.c) \

@@ -87,10 +87,10 @@ static bool check_stated(Pipeline *p, const Stated *stated)
     return same("kernels", &cuda, stated->cuda, p->out) && ok;
 }
 
-static void say_op(void *self, const char *op, int done, int total)
+static void say_op(void *self, Str op, int done, int total)
 {
     char line[160];
-    snprintf(line, sizeof line, "verify: op %s,", op);
+    snprintf(line, sizeof line, "verify: op %.*s,", STR_FMT(op));
     progress_say(self, line, done + 1, total);
 }
 

@@ -199,8 +199,8 @@ static bool run_op(Verify *v, const OpDag *op, Text *report)
 {
     Arena *arena = v->arena;
     v->op = op;
-    if (!sample_open(&v->sample, v->plan, op, v->input->rows, v->input->columns, v->input->seed,
-                     arena))
+    if (!sample_open(&v->sample, v->plan, op, v->input->rows, v->input->columns,
+                     v->input->seed + (u64)(op - v->plan->dag->ops), arena))
         return false;
     text_printf(report, "%.*s: rows 0 to %lld, columns", STR_FMT(op->op->name),
                 (long long)v->input->rows - 1);
@@ -227,7 +227,7 @@ bool verify_cpu(const Plan *plan, const VerifyInput *input, VerifyResult *result
         if (!v.arena)
             return false;
         if (input->progress)
-            input->progress(input->progress_self, op->op->name.s, i, plan->dag->n_ops);
+            input->progress(input->progress_self, op->op->name, i, plan->dag->n_ops);
         arena_on_oom(v.arena, &oom);
         if (!setjmp(oom))
             ok = run_op(&v, op, report);

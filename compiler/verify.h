@@ -11,7 +11,7 @@ typedef struct VerifyInput {
     u64 seed;
     int columns; /* wanted per result; part borders are always among them */
     int threads;
-    void (*progress)(void *self, const char *op, int done, int total);
+    void (*progress)(void *self, Str op, int done, int total);
     void *progress_self;
 } VerifyInput;
 
