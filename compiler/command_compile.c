@@ -141,6 +141,11 @@ static void print_facts(const Options *o, Pipeline *p)
         fprintf(stderr, "NVRTC %s: %.*s, %d kernels%s\n", nvrtc_version(p->nvrtc, p->out).s,
                 STR_FMT(nvrtc_path(p->nvrtc)), p->emitted.n_kernels,
                 p->cached ? ", from the cache" : "");
+    for (int i = 0; o->verbose && i < p->binary.kernels.n; i++) {
+        const KernelUse *use = &p->binary.kernels.v[i];
+        fprintf(stderr, "%-28.*s %3d registers, %d bytes of stack\n", STR_FMT(use->name),
+                use->registers, use->stack);
+    }
     if (o->time)
         print_times(p, last_stage(o));
 }
