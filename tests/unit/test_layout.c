@@ -316,8 +316,8 @@ START_TEST(a_cut_inside_lanes_is_refused)
     ck_assert(!apply(&d, INPUT_NORM, &d.layouts[0], &at));
     assert_messages(&d, "tp 2 cuts inside lanes of input_norm; legal degrees: 1\n"
                         "  elements 0 to 2047 of 4096 meet a part that is 0 to 3079\n"
-                        "  a tree of that many parts can be cut: split 2 { lanes 128 by 8 { chain } "
-                        "pairwise f32 } pairwise f32\n");
+                        "  a tree of that many parts can be cut: split 2 { lanes 128 by 8 "
+                        "{ chain } pairwise f32 } pairwise f32\n");
     dense_close(&d);
 }
 END_TEST
