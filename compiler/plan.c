@@ -77,13 +77,14 @@ static int intern_kernel(Builder *builder, const Kernel *kernel)
     return builder->plan->kernels.n - 1;
 }
 
-static void refuse_layout(Builder *builder, const PlanOp *op, Str reason)
+static Diag *refuse_layout(Builder *builder, const PlanOp *op, Str reason)
 {
     Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op->op),
                           "%.*s fits no kernel: %.*s", STR_FMT(op->op->op->name),
                           STR_FMT(reason));
     if (op->at.layout)
         diag_note(builder->diags, diag, "in layout %.*s", STR_FMT(op->at.layout->name.text));
+    return diag;
 }
 
 static void refuse_schedule(Builder *builder, const PlanOp *op, const Schedule *schedule,
@@ -233,6 +234,7 @@ static bool make_variants(Builder *builder, const Shape *shape, PlanOp *op)
 
 /* ---- joins ----------------------------------------------------------------------------------- */
 
+/* Roots are exchanged once: all sums are cut, and none waits for another. */
 static bool joins_fit(Builder *builder, const Shape *shape, const PlanOp *op)
 {
     Str reason = {"", 0};
@@ -244,7 +246,8 @@ static bool joins_fit(Builder *builder, const Shape *shape, const PlanOp *op)
             reason = STR("a mesh cuts some of its sums and not others");
     if (!reason.n)
         return true;
-    refuse_layout(builder, op, reason);
+    diag_note(builder->diags, refuse_layout(builder, op, reason),
+              "let the layout cut this op along another axis, or write it as several ops");
     return false;
 }
 

@@ -136,6 +136,62 @@ START_TEST(a_norm_cut_along_its_sum_holds)
 }
 END_TEST
 
+/* ---- random trees ---------------------------------------------------------------------------- */
+
+static u32 draw(u32 *state, u32 below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+/* A tree over `extent` elements, splits down to chains. */
+static const Tree *draw_tree(Dense *d, u32 *state, i64 extent, int depth)
+{
+    static const DType types[] = {DT_F32, DT_F32, DT_BF16};
+    Tree tree = {.join = (JoinForm)draw(state, 2), .type = types[draw(state, 3)]};
+    i64 n = 2 + draw(state, 4);
+    if (depth == 0 || draw(state, 4) == 0)
+        return d->whole;
+    if (draw(state, 6) == 0) {
+        tree.form = TREE_ROUND;
+        tree.child = draw_tree(d, state, extent, depth - 1);
+    } else if (extent % n == 0 && draw(state, 3)) {
+        tree.form = TREE_SPLIT;
+        tree.count = n;
+        tree.child = draw_tree(d, state, extent / n, depth - 1);
+    } else {
+        tree.form = TREE_EVERY;
+        tree.count = (1 + draw(state, 12)) * extent / 12;
+        tree.child = d->whole;
+    }
+    return dense_tree(d, tree);
+}
+
+START_TEST(random_trees_hold_or_are_refused)
+{
+    u32 state = 2463534242u + (u32)_i;
+    int held = 0, refused = 0, joined = 0;
+    for (int i = 0; i < 150; i++) {
+        Proved p;
+        dense_open(&p.d, (DenseSizes){64, 1440, 2, 1, 8, 64});
+        p.d.parallel = draw_tree(&p.d, &state, 1440, 3);
+        dense_down(&p.d);
+        dense_tp(&p.d, "tp", 1 + (int)draw(&state, 6), draw(&state, 2));
+        if (!plan_build(&p.d.dag, NULL, &p.plan, p.d.arena, &p.d.diags)) {
+            refused++;
+        } else {
+            ck_assert(prove(&p));
+            held++;
+            joined += p.plan.ops.v[0].join_kernel >= 0;
+        }
+        dense_close(&p.d);
+    }
+    ck_assert_int_gt(held, 20);
+    ck_assert_int_gt(joined, 10);
+    ck_assert_int_gt(refused, 10);
+}
+END_TEST
+
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
 static Kernel *kernel_of(Proved *p, int op, int variant, int rank)
@@ -357,6 +413,7 @@ Suite *proof_suite(void)
     tcase_add_test(tests, several_roots_a_rank_hold);
     tcase_add_test(tests, a_padded_vocabulary_with_an_idle_rank_holds);
     tcase_add_test(tests, a_norm_cut_along_its_sum_holds);
+    tcase_add_loop_test(tests, random_trees_hold_or_are_refused, 0, 4);
     tcase_add_loop_test(tests, a_broken_plan_is_seen, 0, sizeof mutations / sizeof *mutations);
     tcase_add_test(tests, the_certificate_is_json);
     tcase_add_test(tests, the_table_names_what_moves);
