@@ -56,21 +56,39 @@ bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBind
 
 /* ---- epilogues ------------------------------------------------------------------------------- */
 
+/* One group's part of the Op: what it reads for a pair of columns, whether pairs are words in
+ * memory, the loads, and the two columns with their stores. */
 typedef struct Epilogue {
     KernelText *k;
     const GemmGroup *group;
-    int index; /* of the group */
+    int index;  /* of the group */
+    int prefix; /* of its inputs' names; groups that do the same have one */
     GroupBindings touched;
-    Writer w;
+    Writer fields, load, store;
+    Text pairs;
     ExprScope row, element; /* of one row; of column col + i */
 } Epilogue;
 
-static int operand_of(const Epilogue *e, int binding)
+static Str input_name(const Epilogue *e, const DagNode *node)
 {
-    int i = 0;
+    int binding = kernel_input(e->k->kernel, e->index, node), i = 0;
     while (e->touched.operand[i] != binding)
         i++;
-    return i;
+    return str_format(e->k->arena, "in.in%d_%d", e->prefix, i);
+}
+
+static Str row_input(void *user, const DagNode *node)
+{
+    return input_name(user, node);
+}
+
+static Str element_input(void *user, const DagNode *node)
+{
+    const Epilogue *e = user;
+    Str name = input_name(e, node);
+    if (node->type == DT_F32)
+        return str_format(e->k->arena, "i ? %.*s.y : %.*s.x", STR_FMT(name), STR_FMT(name));
+    return str_format(e->k->arena, "(IsoU16)(%.*s >> 16 * i)", STR_FMT(name));
 }
 
 /* "(const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + ..." */
@@ -87,33 +105,29 @@ static Str address(const Epilogue *e, const char *list, int place, int binding)
     return text_str(&text);
 }
 
-static Str row_input(void *user, const DagNode *node)
+static void add_pairs(Epilogue *e, const char *list, int place, bool f32)
 {
-    const Epilogue *e = user;
-    int binding = kernel_input(e->k->kernel, e->index, node), place = operand_of(e, binding);
-    return str_format(e->k->arena, "*(%.*s)",
-                      STR_FMT(address(e, "operand", place, binding)));
+    text_printf(&e->pairs, "%siso_view_pairs(g.%s[%d], 2, 1)", e->pairs.n ? " && " : "", list,
+                place);
+    if (f32)
+        text_printf(&e->pairs, " && ((unsigned long long)g.%s[%d].ptr & 7) == 0", list, place);
 }
 
-static Str element_input(void *user, const DagNode *node)
+static void write_input(Epilogue *e, int i)
 {
-    const Epilogue *e = user;
-    int place = operand_of(e, kernel_input(e->k->kernel, e->index, node));
-    return node->type == DT_F32 ? str_format(e->k->arena, "i ? in%d.y : in%d.x", place, place)
-                                : str_format(e->k->arena, "(IsoU16)(in%d >> 16 * i)", place);
-}
-
-static void write_loads(Epilogue *e)
-{
-    for (int i = 0; i < e->touched.n_operands; i++) {
-        int binding = e->touched.operand[i];
-        if (!e->k->kernel->bindings[binding].has[1])
-            continue;
-        bool f32 = binding_tensor(e->k->kernel, binding)->type == DT_F32;
-        writer_line(&e->w, "const %s in%d = %s(%.*s, g.operand[%d].stride[1], valid);",
-                    f32 ? "float2" : "unsigned", i, f32 ? "iso_load_pair_f32" : "iso_load_pair",
-                    STR_FMT(address(e, "operand", i, binding)), i);
+    int binding = e->touched.operand[i];
+    DType type = binding_tensor(e->k->kernel, binding)->type;
+    bool f32 = type == DT_F32, pair = e->k->kernel->bindings[binding].has[1];
+    Str from = address(e, "operand", i, binding);
+    if (!pair) {
+        writer_line(&e->fields, "%s in%d_%d;", expr_held(type), e->prefix, i);
+        writer_line(&e->load, "in.in%d_%d = *(%.*s);", e->prefix, i, STR_FMT(from));
+        return;
     }
+    add_pairs(e, "operand", i, f32);
+    writer_line(&e->fields, "%s in%d_%d;", f32 ? "float2" : "unsigned", e->prefix, i);
+    writer_line(&e->load, "in.in%d_%d = iso_load_pair%s<Pairs>(%.*s, g.operand[%d].stride[1], "
+                          "valid);", e->prefix, i, f32 ? "_f32" : "", STR_FMT(from), i);
 }
 
 /* The accumulators are the reduces' values. */
@@ -126,77 +140,120 @@ static void bind_parts(Epilogue *e)
     }
 }
 
-static void write_column(Epilogue *e)
+static void write_columns(Epilogue *e)
 {
+    Writer *w = &e->store;
+    for (int i = 0; i < e->group->n_pieces; i++)
+        writer_line(w, e->group->pieces[i]->value->type == DT_F32 ? "float out%d[2];"
+                                                                  : "unsigned out%d = 0;", i);
+    writer_line(w, "#pragma unroll");
+    writer_open(w, "for (int i = 0; i < 2; ++i)");
     for (int i = 0; i < e->group->n_pieces; i++) {
-        const DagPiece *piece = e->group->pieces[i];
-        Str value = expr_value(&e->element, piece->value);
-        if (piece->value->type == DT_F32)
-            writer_line(&e->w, "out%d[i] = %.*s;", i, STR_FMT(value));
-        else
-            writer_line(&e->w, "out%d |= (unsigned)%.*s << 16 * i;", i, STR_FMT(value));
+        const DagNode *value = e->group->pieces[i]->value;
+        Str name = expr_value(&e->element, value);
+        writer_line(w, value->type == DT_F32 ? "out%d[i] = %.*s;"
+                                             : "out%d |= (unsigned)%.*s << 16 * i;",
+                    i, STR_FMT(name));
     }
+    writer_close(w, "");
 }
 
 static void write_stores(Epilogue *e)
 {
     for (int i = 0; i < e->group->n_pieces; i++) {
         int binding = kernel_piece(e->k->kernel, e->index, e->group->pieces[i]), place = 0;
+        bool f32 = e->group->pieces[i]->value->type == DT_F32;
         while (e->touched.result[place] != binding)
             place++;
         Str to = address(e, "result", place, binding);
-        if (e->group->pieces[i]->value->type == DT_F32)
-            writer_line(&e->w, "iso_store_pair_f32(%.*s, g.result[%d].stride[1], valid, "
-                               "out%d[0], out%d[1]);", STR_FMT(to), place, i, i);
+        add_pairs(e, "result", place, f32);
+        if (f32)
+            writer_line(&e->store, "iso_store_pair_f32<Pairs>(%.*s, g.result[%d].stride[1], valid, "
+                                   "out%d[0], out%d[1]);", STR_FMT(to), place, i, i);
         else
-            writer_line(&e->w, "iso_store_pair(%.*s, g.result[%d].stride[1], valid, out%d);",
-                        STR_FMT(to), place, i);
+            writer_line(&e->store, "iso_store_pair<Pairs>(%.*s, g.result[%d].stride[1], valid, "
+                                   "out%d);", STR_FMT(to), place, i);
     }
 }
 
-/* One group's epilogue as statements: loads, two columns, stores. */
-static Str group_epilogue(KernelText *k, const GemmGroup *group)
+static void build_epilogue(KernelText *k, int index, int prefix, Epilogue *e)
 {
-    Epilogue e = {.k = k, .group = group, .index = (int)(group - k->kernel->gemm.group)};
-    emit_group_bindings(k->kernel, group, &e.touched);
-    writer_init(&e.w, k->arena);
-    e.row = (ExprScope){.w = &e.w, .census = &k->census, .input = row_input, .user = &e};
-    e.element = (ExprScope){.w = &e.w, .outer = &e.row, .census = &k->census,
-                            .input = element_input, .user = &e};
-    bind_parts(&e);
-    expr_hoist(&e.row, group_values(k->arena, group), group->n_pieces, dim_mask(&group->cols));
-    write_loads(&e);
-    for (int i = 0; i < group->n_pieces; i++)
-        writer_line(&e.w, group->pieces[i]->value->type == DT_F32 ? "float out%d[2];"
-                                                                  : "unsigned out%d = 0;", i);
-    writer_line(&e.w, "#pragma unroll");
-    writer_open(&e.w, "for (int i = 0; i < 2; ++i)");
-    write_column(&e);
-    writer_close(&e.w, "");
-    write_stores(&e);
-    return text_str(&e.w.text);
+    const GemmGroup *group = &k->kernel->gemm.group[index];
+    *e = (Epilogue){.k = k, .group = group, .index = index, .prefix = prefix};
+    emit_group_bindings(k->kernel, group, &e->touched);
+    writer_init(&e->fields, k->arena);
+    writer_init(&e->load, k->arena);
+    writer_init(&e->store, k->arena);
+    e->pairs.arena = k->arena;
+    e->row = (ExprScope){.w = &e->store, .census = &k->census, .input = row_input, .user = e};
+    e->element = (ExprScope){.w = &e->store, .outer = &e->row, .census = &k->census,
+                             .input = element_input, .user = e};
+    bind_parts(e);
+    expr_hoist(&e->row, group_values(k->arena, group), group->n_pieces, dim_mask(&group->cols));
+    for (int i = 0; i < e->touched.n_operands; i++)
+        write_input(e, i);
+    write_columns(e);
+    write_stores(e);
 }
 
-/* Groups that do the same share the text; others are told apart. */
-static void write_groups(KernelText *k)
+/* Groups that do the same share the text: 1; others are told apart. */
+static int build_epilogues(KernelText *k, Epilogue *e)
 {
-    const Gemm *gemm = &k->kernel->gemm;
-    Str text[MAX_GROUPS];
+    int n = k->kernel->gemm.n_groups;
     bool same = true;
-    for (int i = 0; i < gemm->n_groups; i++) {
-        Census before = k->census;
-        text[i] = group_epilogue(k, &gemm->group[i]);
-        same = same && str_eq(text[i], text[0]);
-        if (i && str_eq(text[i], text[0]))
-            k->census = before;
+    build_epilogue(k, 0, 0, &e[0]);
+    Census once = k->census;
+    for (int i = 1; i < n; i++) {
+        build_epilogue(k, i, 0, &e[i]);
+        same = same && str_eq(text_str(&e[i].load.text), text_str(&e[0].load.text)) &&
+               str_eq(text_str(&e[i].store.text), text_str(&e[0].store.text)) &&
+               str_eq(text_str(&e[i].pairs), text_str(&e[0].pairs));
     }
-    for (int i = 0; i < (same ? 1 : gemm->n_groups); i++) {
-        if (!same)
-            writer_open(&k->head, "if (group == %d)", i);
-        writer_insert(&k->head, text[i]);
-        if (!same)
-            writer_close(&k->head, "");
+    k->census = once;
+    for (int i = 1; i < n && !same; i++)
+        build_epilogue(k, i, i, &e[i]);
+    return same ? 1 : n;
+}
+
+static void insert_groups(Writer *w, const Epilogue *e, int n, size_t writer)
+{
+    for (int i = 0; i < n; i++) {
+        const Writer *part = (const Writer *)((const char *)&e[i] + writer);
+        if (n > 1)
+            writer_open(w, "if (group == %d)", i);
+        writer_insert(w, text_str(&part->text));
+        if (n > 1)
+            writer_close(w, "");
     }
+}
+
+static void write_epilogues(KernelText *k)
+{
+    static const char parameters[] =
+        "int group, const IsoGemmGroup &g, int row, int col, int valid";
+    Writer *w = &k->head;
+    Epilogue e[MAX_GROUPS];
+    int n = build_epilogues(k, e);
+    writer_open(w, "struct Inputs");
+    for (int i = 0; i < n; i++)
+        writer_insert(w, text_str(&e[i].fields.text));
+    writer_close(w, ";");
+    writer_open(w, "ISO_INLINE bool pairs(int group, const IsoGemmGroup &g)");
+    for (int i = 0; i < n; i++)
+        if (i + 1 < n)
+            writer_line(w, "if (group == %d) return %.*s;", i, STR_FMT(text_str(&e[i].pairs)));
+        else
+            writer_line(w, "return %.*s;", STR_FMT(text_str(&e[i].pairs)));
+    writer_close(w, "");
+    writer_line(w, "template <bool Pairs>");
+    writer_open(w, "ISO_INLINE void load(%s, Inputs &in)", parameters);
+    insert_groups(w, e, n, offsetof(Epilogue, load));
+    writer_close(w, "");
+    writer_line(w, "template <bool Pairs>");
+    writer_open(w, "ISO_INLINE void store(%s, const float (&acc)[parts][2], const Inputs &in)",
+                parameters);
+    insert_groups(w, e, n, offsetof(Epilogue, store));
+    writer_close(w, "");
 }
 
 /* "LL+" as 'L', 'L', '+' */
@@ -217,19 +274,14 @@ static void write_op(KernelText *k, Str program, bool epilogue)
     bool a_trans = !join && !gemm->a_k_inner, b_trans = !join && !product->b_k_inner;
     static const char *const truth[2] = {"false", "true"};
     Writer *w = &k->head;
-    writer_open(w, "struct Op");
+    writer_open(w, epilogue ? "struct Op" : "struct Op : IsoNoEpilogue");
     writer_line(w, "static constexpr int groups = %d, parts = %d;", gemm->n_groups,
                 gemm->group[0].n_products);
     writer_line(w, "static constexpr bool f16 = %s, a_trans = %s, b_trans = %s;", truth[f16],
                 truth[a_trans], truth[b_trans]);
     writer_line(w, "using Tree = IsoTree<%.*s>;", STR_FMT(quoted(k->arena, program)));
-    if (epilogue) {
-        writer_open(w, "static __device__ __forceinline__ void epilogue(int group, "
-                       "const IsoGemmGroup &g, int row, int col, int valid, "
-                       "const float (&acc)[parts][2])");
-        write_groups(k);
-        writer_close(w, "");
-    }
+    if (epilogue)
+        write_epilogues(k);
     writer_close(w, ";");
 }
 
@@ -271,7 +323,7 @@ static void emit_wgmma(KernelText *k)
     i64 stage = bm * 128 + parts * (b_trans ? pad64(bn) : bn) * 128 + 16;
     k->shared_bytes = 1024 + gemm->stages * stage;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_wgmma.cuh\n");
-    writer_line(&k->body, "iso_gemm_wgmma<Op, IsoWgmmaTile<%d, %d, %d>>(args, maps);", bm, bn,
+    writer_line(&k->body, "iso_gemm_wgmma<Op, IsoWgmmaTile<%d, %d, %d, 0>>(args, maps);", bm, bn,
                 gemm->stages);
 }
 

@@ -9,41 +9,23 @@
 #include "iso_row.cuh"
 #include "iso_join.cuh"
 
-// o_proj; threads 384, shared 164928
-// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_2f1e95d86338b768 {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'P', 'P', '+', 'P', 'P', '+', '+'>;
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2]) {
-        const unsigned in0 = iso_load_pair((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
-        unsigned out0 = 0;
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in0 >> 16 * i);
-            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out0 |= (unsigned)t2 << 16 * i;
-        }
-        iso_store_pair((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_2f1e95d86338b768(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4>>(args, maps);
-}
-}
-
 // gate_up; threads 384, shared 197696
 // add 0, mul 1, fma 0, div 0, sqrt 0, mma 512
-namespace text_iso_gemm_4ae922640164a32e {
+namespace text_iso_gemm_3de3debfbd325f21 {
 struct Op {
     static constexpr int groups = 1, parts = 2;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2]) {
+    struct Inputs {
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
         unsigned out0 = 0;
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -55,24 +37,130 @@ struct Op {
             const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
             out0 |= (unsigned)t5 << 16 * i;
         }
-        iso_store_pair((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_4ae922640164a32e(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128, 4>>(args, maps);
+iso_gemm_3de3debfbd325f21(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128, 4, 0>>(args, maps);
+}
+}
+
+// o_proj; threads 384, shared 164928
+// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_8b2379d619e0a369 {
+struct Op {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'P', 'P', '+', 'P', 'P', '+', '+'>;
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+        unsigned out0 = 0;
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
+            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
+            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
+            out0 |= (unsigned)t2 << 16 * i;
+        }
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+iso_gemm_8b2379d619e0a369(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0>>(args, maps);
+}
+}
+
+// o_proj; threads 384, shared 164928
+// add 1, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_a09645919eb11868 {
+struct Op : IsoNoEpilogue {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'P', 'R'>;
+};
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+iso_gemm_a09645919eb11868(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0>>(args, maps);
+}
+}
+
+// o_proj; threads 128, shared 81920
+// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_ae053c13b1003b63 {
+struct Op {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+        unsigned out0 = 0;
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
+            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
+            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
+            out0 |= (unsigned)t2 << 16 * i;
+        }
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_gemm_ae053c13b1003b63(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
 }
 }
 
 // qkv; threads 128, shared 73728
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_560b3fad07d6a65d {
+namespace text_iso_gemm_b40a6aba38b9e5da {
 struct Op {
     static constexpr int groups = 3, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2]) {
+    struct Inputs {
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        if (group == 0) return iso_view_pairs(g.result[0], 2, 1);
+        if (group == 1) return iso_view_pairs(g.result[0], 2, 1);
+        return iso_view_pairs(g.result[0], 2, 1) && ((unsigned long long)g.result[0].ptr & 7) == 0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        if (group == 0) {
+        }
+        if (group == 1) {
+        }
+        if (group == 2) {
+        }
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
         if (group == 0) {
             unsigned out0 = 0;
             #pragma unroll
@@ -80,7 +168,7 @@ struct Op {
                 const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
                 out0 |= (unsigned)t0 << 16 * i;
             }
-            iso_store_pair((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+            iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
         }
         if (group == 1) {
             unsigned out0 = 0;
@@ -89,7 +177,7 @@ struct Op {
                 const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
                 out0 |= (unsigned)t0 << 16 * i;
             }
-            iso_store_pair((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+            iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
         }
         if (group == 2) {
             float out0[2];
@@ -97,56 +185,14 @@ struct Op {
             for (int i = 0; i < 2; ++i) {
                 out0[i] = acc[0][i];
             }
-            iso_store_pair_f32((float *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0[0], out0[1]);
+            iso_store_pair_f32<Pairs>((float *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0[0], out0[1]);
         }
     }
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_560b3fad07d6a65d(const __grid_constant__ IsoGemmArgs args) {
+iso_gemm_b40a6aba38b9e5da(const __grid_constant__ IsoGemmArgs args) {
     iso_gemm_stream<Op, IsoStreamTile<16, 32, 128, 6, false>>(args);
-}
-}
-
-// o_proj; threads 384, shared 164928
-// add 1, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_aa7d6102c32d35da {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'P', 'R'>;
-};
-
-extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_aa7d6102c32d35da(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4>>(args, maps);
-}
-}
-
-// o_proj; threads 128, shared 81920
-// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_dfea81e9a014724c {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2]) {
-        const unsigned in0 = iso_load_pair((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
-        unsigned out0 = 0;
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in0 >> 16 * i);
-            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out0 |= (unsigned)t2 << 16 * i;
-        }
-        iso_store_pair((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_dfea81e9a014724c(const __grid_constant__ IsoGemmArgs args) {
-    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
 }
 }
 
@@ -182,27 +228,37 @@ iso_join_881816d197bc9169(const __grid_constant__ IsoRowArgs args) {
 
 // o_proj; threads 256, shared 0
 // add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_join_a0c81155b51702b1 {
+namespace text_iso_join_957dab307eb7c13e {
 struct Op {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+'>;
-    static __device__ __forceinline__ void epilogue(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2]) {
-        const unsigned in0 = iso_load_pair((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
         unsigned out0 = 0;
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in0 >> 16 * i);
+            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
             const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
             out0 |= (unsigned)t2 << 16 * i;
         }
-        iso_store_pair((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-iso_join_a0c81155b51702b1(const __grid_constant__ IsoJoinArgs args) {
+iso_join_957dab307eb7c13e(const __grid_constant__ IsoJoinArgs args) {
     iso_join<Op>(args);
 }
 }
