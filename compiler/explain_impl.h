@@ -8,7 +8,8 @@
 /* A node that a rank sends, as it is: the maximal nodes of its part. */
 typedef struct OwnedRoot {
     const TreeNode *node;
-    Str ranks; /* "rank 3", "ranks 0, 4" */
+    int n;
+    Str ranks; /* "0, 4" */
 } OwnedRoot;
 
 typedef struct OwnedRoots {

@@ -26,8 +26,16 @@ static void write_extent(const Contract *contract, const DagNode *reduce, Text *
 
 static const char *product_note(const DagNode *reduce)
 {
-    if (tree_is_mma(reduce->tree))
+    const Tree *leaf = reduce->tree;
+    while (leaf->child)
+        leaf = leaf->child;
+    if (leaf->form == TREE_MMA)
         return "products are not rounded, f32 is carried";
+    if (reduce->monoid == MONOID_MAX)
+        return "nothing is rounded in a leaf";
+    if (reduce->monoid == MONOID_SUM && reduce->args[0]->kind == DAG_MUL)
+        return leaf->form == TREE_CHAIN ? "the first product is rounded, later ones are fused"
+                                        : "products are rounded, then added";
     return "f32 is carried";
 }
 
@@ -49,9 +57,10 @@ static bool collect_owned(const Contract *contract, const OpLayout *at, const Da
             while (j < owned->n && owned->v[j].node != forest.v[i])
                 j++;
             if (j == owned->n) {
-                OwnedRoot new = {forest.v[i], str_format(arena, "rank %d", rank)};
+                OwnedRoot new = {forest.v[i], 1, str_format(arena, "%d", rank)};
                 vec_push(arena, owned, new);
             } else {
+                owned->v[j].n++;
                 owned->v[j].ranks =
                     str_format(arena, "%.*s, %d", STR_FMT(owned->v[j].ranks), rank);
             }

@@ -83,29 +83,35 @@ static void draw_owner(Draw *draw, const TreeNode *node)
 {
     Text *out = draw->of->out;
     if (is_owned(draw, node)) {
-        text_printf(out, "   <- %.*s", STR_FMT(draw->of->owned->v[draw->next_root].ranks));
+        const OwnedRoot *root = &draw->of->owned->v[draw->next_root];
+        text_printf(out, "   <- rank%s %.*s", root->n > 1 ? "s" : "", STR_FMT(root->ranks));
         draw->next_root++;
     }
     text_printf(out, "\n");
 }
 
-/* The children of a join in one list: two, or more where joins go left to right. */
+/* The children of a join in one list: two, or more where joins go left to right. That is down a
+ * left spine as far as no part is larger than the first. */
 static void list_children(const Draw *draw, const TreeNode *node, Forest *children)
 {
     Arena *arena = draw->of->arena;
+    const TreeNode *at = node, *first = node->left;
     Forest spine = {0};
-    const TreeNode *at = node;
+    i64 largest = 0;
+    int listed = 1;
     do {
         vec_push(arena, &spine, at);
+        largest = at->right->count > largest ? at->right->count : largest;
         at = at->left;
+        if (at->count >= largest) {
+            first = at;
+            listed = spine.n;
+        }
     } while (at->kind == NODE_JOIN && at->type == node->type && !is_owned(draw, at));
-    bool left = spine.n > 1;
-    for (int i = 0; i < spine.n && left; i++)
-        left = spine.v[i]->right->count <= at->count;
     *children = (Forest){0};
-    vec_push(arena, children, left ? at : node->left);
-    for (int i = left ? spine.n - 1 : 0; i >= 0; i--)
-        vec_push(arena, children, spine.v[i]->right);
+    vec_push(arena, children, first);
+    while (listed-- > 0)
+        vec_push(arena, children, spine.v[listed]->right);
 }
 
 static void skip_children(Draw *draw, const Forest *children, int from, int to, Str margin)
