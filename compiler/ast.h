@@ -66,7 +66,7 @@ typedef struct AstTreeDecl {
 enum { EXPR_DEPTH_MAX = 200 };
 
 typedef enum ExprKind {
-    EXPR_NAME,   /* name, or name[half 0, group 1]; a param's name is as its number */
+    EXPR_NAME,   /* name, or name[half 0, group 1] */
     EXPR_NUMBER,
     EXPR_NEG,
     EXPR_BINARY,

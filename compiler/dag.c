@@ -62,20 +62,13 @@ static const DagNode *intern(Builder *b, DagNode node)
 
 typedef VEC(Fix) Fixes;
 
-/* A param's value, through params that stand for params; other texts as they are. */
-static Str param_value(const Contract *contract, Str text)
+static Str number_text(const Contract *contract, const Number *number)
 {
     const Ast *ast = contract->ast;
-    bool again = true;
-    for (int hops = 0; again && hops <= ast->params.n; hops++) {
-        again = false;
-        for (int i = 0; i < ast->params.n && !again; i++)
-            if (ast->params.v[i].has_value && str_eq(ast->params.v[i].name.text, text)) {
-                text = ast->params.v[i].value.text;
-                again = true;
-            }
-    }
-    return text;
+    for (int i = 0; number->is_param && i < ast->params.n; i++)
+        if (ast->params.v[i].has_value && str_eq(ast->params.v[i].name.text, number->text))
+            return ast->params.v[i].value.text;
+    return number->text;
 }
 
 static int axis_by_name(const Contract *contract, Str name)
@@ -162,52 +155,26 @@ static const DagNode *fix_value(Builder *b, const DagNode *value, const Fixes *f
 
 /* ---- expressions ---------------------------------------------------------------------------- */
 
-static const DagNode *build(Builder *b, const AstExpr *e, DType wanted);
+static const DagNode *build(Builder *b, const AstExpr *e);
 
-static const DagNode *constant(Builder *b, Str text, DType type)
+/* In the type of what stands beside it, which check has found out. */
+static const DagNode *constant(Builder *b, const AstExpr *e, Str text)
 {
-    DagNode node = {.kind = DAG_CONST, .type = type};
-    literal_bits(text, type, &node.bits);
+    DagNode node = {.kind = DAG_CONST, .type = (DType)e->type};
+    literal_bits(text, node.type, &node.bits);
     return intern(b, node);
-}
-
-/* A param of the contract, where no tensor and no local has the name. */
-static bool is_number_name(const Op *op, Str name)
-{
-    for (int i = 0; i < op->n_params; i++)
-        if (str_eq(op->params[i].name.text, name))
-            return false;
-    for (int i = 0; i < op->locals.n; i++)
-        if (str_eq(op->locals.v[i].name.text, name))
-            return false;
-    return true;
-}
-
-/* Made of literals alone: it takes the type of what stands beside it. */
-static bool is_untyped(const Op *op, const AstExpr *e)
-{
-    switch (e->kind) {
-    case EXPR_NUMBER:
-    case EXPR_LEN: return true;
-    case EXPR_NAME: return is_number_name(op, e->name.text);
-    case EXPR_NEG: return is_untyped(op, e->args.v[0]);
-    case EXPR_BINARY: return is_untyped(op, e->args.v[0]) && is_untyped(op, e->args.v[1]);
-    default: return false;
-    }
 }
 
 static const DagNode *local_value(Builder *b, int local)
 {
     if (!b->locals[local])
-        b->locals[local] = build(b, b->op->locals.v[local].value, DT_F32);
+        b->locals[local] = build(b, b->op->locals.v[local].value);
     return b->locals[local];
 }
 
-static const DagNode *build_name(Builder *b, const AstExpr *e, DType wanted)
+static const DagNode *build_name(Builder *b, const AstExpr *e)
 {
     const DagNode *value;
-    if (is_number_name(b->op, e->name.text))
-        return constant(b, param_value(b->contract, e->name.text), wanted);
     if (e->ref >= 0) {
         const Tensor *param = &b->op->params[e->ref];
         value = intern(b, (DagNode){.kind = DAG_INPUT, .type = param->type, .mask = param->mask,
@@ -218,29 +185,22 @@ static const DagNode *build_name(Builder *b, const AstExpr *e, DType wanted)
     Fixes fixes = {0};
     for (int i = 0; i < e->index.n; i++)
         fix_axis(b, axis_by_name(b->contract, e->index.v[i].axis.text),
-                 integer_of(param_value(b->contract, e->index.v[i].at.text)), &fixes);
+                 integer_of(number_text(b->contract, &e->index.v[i].at)), &fixes);
     return fixes.n ? fix_value(b, value, &fixes) : value;
 }
 
-static const DagNode *build_negation(Builder *b, const AstExpr *e, DType wanted)
+static const DagNode *build_negation(Builder *b, const AstExpr *e)
 {
-    const DagNode *a = build(b, e->args.v[0], wanted);
+    const DagNode *a = build(b, e->args.v[0]);
     if (a->kind != DAG_CONST)
         return intern(b, (DagNode){.kind = DAG_NEG, .type = a->type, .n_args = 1, .args = {a}});
     u32 sign = a->type == DT_F32 ? 0x80000000 : 0x8000;
     return intern(b, (DagNode){.kind = DAG_CONST, .type = a->type, .bits = a->bits ^ sign});
 }
 
-static const DagNode *build_binary(Builder *b, const AstExpr *e, DType wanted)
+static const DagNode *build_binary(Builder *b, const AstExpr *e)
 {
-    const DagNode *left, *right;
-    if (is_untyped(b->op, e->args.v[0])) {
-        right = build(b, e->args.v[1], wanted);
-        left = build(b, e->args.v[0], right->type);
-    } else {
-        left = build(b, e->args.v[0], wanted);
-        right = build(b, e->args.v[1], left->type);
-    }
+    const DagNode *left = build(b, e->args.v[0]), *right = build(b, e->args.v[1]);
     DagKind kind = e->op == '+' ? DAG_ADD : e->op == '-' ? DAG_SUB
                    : e->op == '*' ? DAG_MUL : DAG_DIV;
     return intern(b, (DagNode){.kind = kind, .type = left->type, .n_args = 2,
@@ -261,21 +221,21 @@ static const DagNode *build_call(Builder *b, const AstExpr *e)
 {
     DType type;
     if (dtype_by_name(e->name.text, &type)) {
-        const DagNode *a = build(b, e->args.v[0], type);
+        const DagNode *a = build(b, e->args.v[0]);
         if (a->type == type)
             return a;
         return intern(b, (DagNode){.kind = DAG_CAST, .type = type, .n_args = 1, .args = {a}});
     }
     DagNode node = {.kind = DAG_FN, .type = DT_F32, .n_args = e->args.n, .fn = (FnId)e->ref};
     for (int i = 0; i < e->args.n; i++)
-        node.args[i] = build(b, e->args.v[i], DT_F32);
+        node.args[i] = build(b, e->args.v[i]);
     return intern(b, node);
 }
 
-static const DagNode *build_length(Builder *b, const AstExpr *e, DType wanted)
+static const DagNode *build_length(Builder *b, const AstExpr *e)
 {
     const Axis *axis = &b->contract->axes[axis_by_name(b->contract, e->name.text)];
-    return constant(b, str_format(b->arena, "%lld", (long long)axis->size), wanted);
+    return constant(b, e, str_format(b->arena, "%lld", (long long)axis->size));
 }
 
 static void collect_atoms(const Contract *contract, Arena *arena, int axis, DagNode *node)
@@ -300,22 +260,22 @@ static const DagNode *build_reduce(Builder *b, const AstExpr *e)
     while (node.monoid < MONOID_COUNT && !str_is(e->name.text, monoid_name(node.monoid)))
         node.monoid++;
     for (int i = 0; i < e->args.n; i++)
-        node.args[i] = build(b, e->args.v[i], DT_F32);
+        node.args[i] = build(b, e->args.v[i]);
     for (int i = 0; i < e->axes.n; i++)
         collect_atoms(b->contract, b->arena, axis_by_name(b->contract, e->axes.v[i].text), &node);
     node.type = tree_type(node.tree);
     return intern(b, node);
 }
 
-static const DagNode *build(Builder *b, const AstExpr *e, DType wanted)
+static const DagNode *build(Builder *b, const AstExpr *e)
 {
     switch (e->kind) {
-    case EXPR_NAME: return build_name(b, e, wanted);
-    case EXPR_NUMBER: return constant(b, e->number.text, wanted);
-    case EXPR_NEG: return build_negation(b, e, wanted);
-    case EXPR_BINARY: return build_binary(b, e, wanted);
+    case EXPR_NAME: return build_name(b, e);
+    case EXPR_NUMBER: return constant(b, e, number_text(b->contract, &e->number));
+    case EXPR_NEG: return build_negation(b, e);
+    case EXPR_BINARY: return build_binary(b, e);
     case EXPR_CALL: return build_call(b, e);
-    case EXPR_LEN: return build_length(b, e, wanted);
+    case EXPR_LEN: return build_length(b, e);
     default: return build_reduce(b, e);
     }
 }
@@ -342,9 +302,8 @@ static void build_pieces(Builder *b, OpDag *out)
         if (piece->n_fixes)
             memcpy(fixes, piece->fixes, sizeof *fixes * (size_t)piece->n_fixes);
         sort_fixes(&b->order, fixes, piece->n_fixes);
-        DType type = b->op->results[piece->result].type;
         vec_push(b->arena, &out->pieces, ((DagPiece){piece->result, piece->n_fixes, fixes,
-                                                     build(b, piece->value, type)}));
+                                                     build(b, piece->value)}));
         for (int j = i; j > 0; j--) {
             DagPiece *p = &out->pieces.v[j], swap = *p;
             if (piece_compare(&b->order, p - 1, p) <= 0)

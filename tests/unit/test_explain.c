@@ -1,0 +1,147 @@
+/* Drawings against tests/golden/explain. ISO_GOLDEN=write renews the files; read the difference. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "explain.h"
+#include "front.h"
+
+static const char text[] =
+    "contract c version 1; numerics sm_90;\n"
+    "axis tokens = sequence * position ragged, hidden = 256, ffn = 208 in 256, vocab = 2100;\n"
+    "axis heads = kv 4 * group 2, head_dim = half 2 * rot 16;\n"
+    "tree row = lanes 32 by 8 { chain } pairwise f32;\n"
+    "tree tiles = every 64 { split 2 { chain add } pairwise f32 } left f32;\n"
+    "op norm(x: bf16[tokens, hidden], w: bf16[hidden]) -> y: bf16[tokens, hidden] {\n"
+    "    ss = sum(hidden by row) f32(x) * f32(x);\n"
+    "    y = bf16(f32(x) * (1.0 / sqrt(ss / len(hidden) + 1e-6))) * w;\n"
+    "}\n"
+    "op rope(q: bf16[tokens, heads, head_dim], cos, sin: bf16[position, rot])\n"
+    "   -> y: bf16[tokens, heads, head_dim] {\n"
+    "    y[half 0] = q[half 0] * cos - q[half 1] * sin;\n"
+    "    y[half 1] = q[half 1] * cos + q[half 0] * sin;\n"
+    "}\n"
+    "op o_proj(o: bf16[tokens, heads, head_dim], w: bf16[hidden, heads, head_dim],\n"
+    "          res: bf16[tokens, hidden]) -> y: bf16[tokens, hidden] {\n"
+    "    y = bf16(sum(heads, head_dim by split 8 { mma } pairwise f32) o * w) + res;\n"
+    "}\n"
+    "op gate(x: bf16[tokens, hidden], wg, wu: bf16[ffn, hidden]) -> h: bf16[tokens, ffn] {\n"
+    "    g = bf16(sum(hidden by mma) x * wg); u = bf16(sum(hidden by mma) x * wu);\n"
+    "    h = bf16(silu(f32(g))) * u;\n"
+    "}\n"
+    "op down(h: bf16[tokens, ffn], w: bf16[hidden, ffn]) -> y: bf16[tokens, hidden] {\n"
+    "    y = sum(ffn by split [40, 56, 72, 40] { round bf16 { mma } } left bf16) h * w;\n"
+    "}\n"
+    "op soft(z: f32[tokens, vocab]) -> y: f32[tokens, vocab] {\n"
+    "    m = max(vocab by tiles) z; d = sum(vocab by tiles) exp(z - m);\n"
+    "    y = exp(z - m) / d;\n"
+    "}\n"
+    "layout one { }\n"
+    "layout four { tp 4 cuts kv, ffn, vocab; }\n"
+    "layout sp { dp 2 cuts tokens; tp 2 cuts kv, ffn, vocab else tokens; }\n";
+
+typedef struct Drawing {
+    const char *op, *layout; /* NULL: no layout */
+} Drawing;
+
+static const Drawing drawings[] = {
+    {"norm", NULL},   {"rope", NULL}, {"down", NULL},   {"soft", NULL},      {"gate", "four"},
+    {"norm", "sp"},   {"norm", "one"}, {"o_proj", "sp"}, {"o_proj", "four"},
+};
+
+static char *read_all(const char *path)
+{
+    static char bytes[1 << 16];
+    FILE *file = fopen(path, "rb");
+    size_t n = file ? fread(bytes, 1, sizeof bytes - 1, file) : 0;
+    bytes[n] = 0;
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+/* Fingerprints follow the functions' text, drawings do not. */
+static void hide_fingerprint(char *drawn)
+{
+    char *at = strstr(drawn, "fingerprint ");
+    ck_assert_ptr_nonnull(at);
+    memset(at + strlen("fingerprint "), '.', 64);
+}
+
+static void compare(const char *name, Str drawn)
+{
+    char path[200];
+    snprintf(path, sizeof path, "tests/golden/explain/%s.txt", name);
+    const char *mode = getenv("ISO_GOLDEN");
+    if (mode && !strcmp(mode, "write")) {
+        FILE *file = fopen(path, "wb");
+        ck_assert_ptr_nonnull(file);
+        fwrite(drawn.s, 1, (size_t)drawn.n, file);
+        fclose(file);
+    }
+    ck_assert_str_eq(drawn.s, read_all(path));
+}
+
+START_TEST(drawings_are_as_recorded)
+{
+    const Drawing *drawing = &drawings[_i];
+    Front f;
+    Contract contract;
+    Dag dag;
+    OpLayout at;
+    front_open(&f, text);
+    ck_assert_msg(front_parse(&f), "%s", front_text(&f));
+    ck_assert_msg(check_contract(&f.ast, &contract, f.arena, &f.diags), "%s", front_text(&f));
+    ck_assert(dag_build(&contract, &dag, f.arena, &f.diags));
+    int i = 0;
+    while (!str_is(dag.ops[i].op->name, drawing->op))
+        i++;
+    if (drawing->layout)
+        ck_assert_msg(layout_apply(&contract, &dag.ops[i],
+                                   contract_layout(&contract, str_of(drawing->layout)), &at,
+                                   f.arena, &f.diags),
+                      "%s", front_text(&f));
+    Text out = {.arena = f.arena};
+    ck_assert(explain_op(&dag, &dag.ops[i], drawing->layout ? &at : NULL, &out, f.arena));
+    hide_fingerprint(out.s);
+    Str name = drawing->layout ? str_format(f.arena, "%s-%s", drawing->op, drawing->layout)
+                               : str_of(drawing->op);
+    compare(name.s, text_str(&out));
+    front_close(&f);
+}
+END_TEST
+
+/* A value used many times over is written out only so far. */
+START_TEST(long_expressions_are_cut)
+{
+    Front f;
+    Contract contract;
+    Dag dag;
+    char body[4096] = "contract c version 1; numerics sm_90; axis t ragged, h = 4;\n"
+                      "op o(x: f32[t, h]) -> y: f32[t] {\n a0 = x + x;\n";
+    for (int i = 1; i < 60; i++)
+        snprintf(body + strlen(body), sizeof body - strlen(body), " a%d = a%d * a%d;\n", i, i - 1,
+                 i - 1);
+    strcat(body, " y = sum(h by chain) a59; }\n");
+    front_open(&f, body);
+    ck_assert_msg(front_parse(&f), "%s", front_text(&f));
+    ck_assert_msg(check_contract(&f.ast, &contract, f.arena, &f.diags), "%s", front_text(&f));
+    ck_assert(dag_build(&contract, &dag, f.arena, &f.diags));
+    Text out = {.arena = f.arena};
+    ck_assert(explain_op(&dag, &dag.ops[0], NULL, &out, f.arena));
+    ck_assert_int_lt(out.n, 4000);
+    ck_assert_ptr_nonnull(strstr(out.s, "..."));
+    front_close(&f);
+}
+END_TEST
+
+Suite *explain_suite(void)
+{
+    Suite *suite = suite_create("explain");
+    TCase *tc = tcase_create("explain");
+    tcase_add_loop_test(tc, drawings_are_as_recorded, 0, sizeof drawings / sizeof *drawings);
+    tcase_add_test(tc, long_expressions_are_cut);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
