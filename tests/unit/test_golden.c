@@ -152,6 +152,43 @@ START_TEST(reject_files)
 }
 END_TEST
 
+static bool contains(Str text, Str part)
+{
+    for (int i = 0; i + part.n <= text.n; i++)
+        if (!memcmp(text.s + i, part.s, (size_t)part.n))
+            return true;
+    return false;
+}
+
+/* The document lists every message, and has every clause that one cites. */
+START_TEST(language_and_registry_agree)
+{
+    Arena *arena = arena_new();
+    Str text, resolved, reason;
+    ck_assert(read_disk((void *)(uintptr_t) "grammar", arena, STR(""), STR("LANGUAGE.md"),
+                        &resolved, &text, &reason));
+    static const struct {
+        int number;
+        Severity severity;
+        const char *clause, *title;
+    } registry[] = {
+#define X(number, id, severity, clause, title, explanation) {number, severity, clause, title},
+#include "diag.def"
+#undef X
+    };
+    for (int i = 0; i < DIAG_COUNT; i++) {
+        Str row = str_format(arena, "| ISO%d | %s | %s%s |", registry[i].number,
+                             registry[i].clause, registry[i].title,
+                             registry[i].severity == SEV_WARNING ? " (warning)" : "");
+        ck_assert_msg(contains(text, row), "grammar/LANGUAGE.md, clause 12, lacks\n%s", row.s);
+        Str clause = str_format(arena, "\n**%s ", registry[i].clause);
+        ck_assert_msg(!registry[i].clause[0] || contains(text, clause), "ISO%d cites clause %s",
+                      registry[i].number, registry[i].clause);
+    }
+    arena_free(arena);
+}
+END_TEST
+
 Suite *golden_suite(void)
 {
     Suite *suite = suite_create("golden");
@@ -159,6 +196,7 @@ Suite *golden_suite(void)
     tcase_set_timeout(tc, 60);
     tcase_add_test(tc, golden_files);
     tcase_add_test(tc, reject_files);
+    tcase_add_test(tc, language_and_registry_agree);
     suite_add_tcase(suite, tc);
     return suite;
 }
