@@ -152,7 +152,7 @@ START_TEST(weights_stored_the_other_way_are_transposed)
                  AXES(D_TOKENS, D_FFN));
     ck_assert(build_alone(&d, &plan));
     const Kernel *kernel = kernel_at(&plan, 0, 0, 4096);
-    ck_assert_int_eq(kernel->bindings[kernel->gemm.a].tensor, 0); /* the rows, though written last */
+    ck_assert_int_eq(kernel->bindings[kernel->gemm.a].tensor, 0); /* the rows */
     ck_assert(!kernel->gemm.group[0].product[0].b_k_inner);
     ck_assert_int_eq(kernel->gemm.kernel, KERNEL_WGMMA);
     dense_close(&d);
@@ -236,8 +236,8 @@ START_TEST(a_tile_that_no_kernel_has_is_refused)
     ck_assert(!build_alone(&d, &plan));
     ck_assert_int_eq(d.diags.list.n, 1);
     Str message = d.diags.list.v[0]->message;
-    ck_assert_msg(str_is(message, "down cannot follow this schedule: tile 100 x 192 x 64: the wgmma "
-                                  "kernel has 64, 128 or 192 rows by 8 to 256 columns in steps of "
+    ck_assert_msg(str_is(message, "down cannot follow this schedule: tile 100 x 192 x 64: the "
+                                  "wgmma kernel has 64, 128 or 192 rows by 8 to 256 columns in steps of "
                                   "8 by 64"), "%.*s", STR_FMT(message));
     dense_close(&d);
 }
