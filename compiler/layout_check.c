@@ -120,7 +120,7 @@ static void refuse_degree(const Subject *subject, int m, int atom, i64 count)
     if (count > axis->stored && !may_replicate(subject, atom))
         diag_note(subject->diags, diag, "`%.*s replicating` lets several ranks hold one index",
                   STR_FMT(axis->name.text));
-    else if (!padded && count < axis->stored)
+    else if (!padded && axis->parent < 0 && count < axis->stored)
         diag_note(subject->diags, diag,
                   "an axis padded in memory is cut by its stored size: `axis %.*s = %lld in %lld`",
                   STR_FMT(axis->name.text), (long long)axis->size,
@@ -192,10 +192,11 @@ static bool check_fixed(const Contract *contract, const OpDag *op, const OpLayou
         if (axis < 0 || at->degree[m] == 1 || !op_fixes(op, axis_outer_atom(contract, axis)))
             continue;
         good = false;
-        diag_add(diags, DIAG_LAYOUT_FIXED, cut_span(contract, at, m, axis),
-                 "%.*s cuts %.*s, which %.*s holds at an index",
-                 STR_FMT(at->mesh[m]->name.text), STR_FMT(contract->axes[axis].name.text),
-                 STR_FMT(op->op->name));
+        Diag *diag = diag_add(diags, DIAG_LAYOUT_FIXED, cut_span(contract, at, m, axis),
+                              "%.*s cuts %.*s, which %.*s holds at an index",
+                              STR_FMT(at->mesh[m]->name.text),
+                              STR_FMT(contract->axes[axis].name.text), STR_FMT(op->op->name));
+        diag_note(diags, diag, "every rank needs each index that is held: list another axis first");
     }
     return good;
 }
@@ -321,8 +322,9 @@ static void refuse_inside(const Reduced *r, i64 lo, i64 hi)
                           "%.*s %d cuts inside %s of %.*s%.*s", STR_FMT(name),
                           r->at->degree[r->mesh], leaf_words(leaf), STR_FMT(r->op->op->name),
                           STR_FMT(legal));
-    diag_note(r->diags, diag, "elements %lld to %lld of %lld meet a part that is %lld to %lld",
-              (long long)lo, (long long)hi - 1, (long long)extent, (long long)leaf->lo,
+    diag_note(r->diags, diag, "a rank has elements %lld to %lld of %lld; %s is from %lld to %lld",
+              (long long)lo, (long long)hi - 1, (long long)extent,
+              leaf->n_runs > 1 ? "one lane" : "one chain", (long long)leaf->lo,
               (long long)leaf->hi - 1);
     if (leaves.n > 1 && leaf->n_runs == 1) {
         diag_note(r->diags, diag, "cut at part borders:%.*s",
@@ -412,9 +414,12 @@ static bool check_reduce(Reduced *r)
         return true;
     if (has_free(r->contract, r->reduce)) {
         int axis = r->at->cut.axis[r->mesh];
-        diag_add(r->diags, DIAG_LAYOUT_REDUCED_FREE, cut_span(r->contract, r->at, r->mesh, axis),
-                 "%.*s cuts %.*s, which %.*s sums over", STR_FMT(r->at->mesh[r->mesh]->name.text),
-                 STR_FMT(r->contract->axes[axis].name.text), STR_FMT(r->op->op->name));
+        Diag *diag = diag_add(
+            r->diags, DIAG_LAYOUT_REDUCED_FREE, cut_span(r->contract, r->at, r->mesh, axis),
+            "%.*s cuts %.*s, which %.*s sums over", STR_FMT(r->at->mesh[r->mesh]->name.text),
+            STR_FMT(r->contract->axes[axis].name.text), STR_FMT(r->op->op->name));
+        diag_note(r->diags, diag, "its borders would move with the length: cut another axis of "
+                  "this op");
         return false;
     }
     if (!check_shared(r))

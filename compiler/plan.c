@@ -213,8 +213,10 @@ static bool make_variant(Builder *builder, const Shape *shape, PlanOp *op, i64 f
     return true;
 }
 
+/* All ranges are tried even after a refusal: each schedule that does not fit gets its message. */
 static bool make_variants(Builder *builder, const Shape *shape, PlanOp *op)
 {
+    bool good = true;
     Borders borders = {0};
     if (shape->kernel.family == FAMILY_GEMM)
         find_borders(builder, op->op, &borders);
@@ -222,14 +224,16 @@ static bool make_variants(Builder *builder, const Shape *shape, PlanOp *op)
     for (int i = 0; i <= borders.n; i++) {
         Variant variant, *last = op->n_variants ? &op->variants[op->n_variants - 1] : NULL;
         i64 from = i ? borders.v[i - 1] : 0, to = i < borders.n ? borders.v[i] - 1 : ROWS_MAX;
-        if (!make_variant(builder, shape, op, from, to, &variant))
-            return false;
+        if (!make_variant(builder, shape, op, from, to, &variant)) {
+            good = false;
+            continue;
+        }
         if (last && same_variant(last, &variant, op->at.ranks))
             last->rows_max = to;
         else
             op->variants[op->n_variants++] = variant;
     }
-    return true;
+    return good;
 }
 
 /* ---- joins ----------------------------------------------------------------------------------- */
