@@ -237,8 +237,8 @@ START_TEST(a_tile_that_no_kernel_has_is_refused)
     ck_assert_int_eq(d.diags.list.n, 1);
     Str message = d.diags.list.v[0]->message;
     ck_assert_msg(str_is(message, "down cannot follow this schedule: tile 100 x 192 x 64: the "
-                                  "wgmma kernel has 64, 128 or 192 rows by 8 to 256 columns in steps "
-                                  "of 8 by 64"), "%.*s", STR_FMT(message));
+                                  "wgmma kernel has 64, 128 or 192 rows by 8 to 256 columns in "
+                                  "steps of 8 by 64"), "%.*s", STR_FMT(message));
     dense_close(&d);
 }
 END_TEST
