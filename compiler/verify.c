@@ -216,24 +216,31 @@ static bool run_op(Verify *v, const OpDag *op, Text *report)
     return !v->failed;
 }
 
+/* Each op has an arena of its own: its roots and lists are gone before the next one's are made. */
+static bool verify_op(const Plan *plan, const VerifyInput *input, const OpDag *op,
+                      VerifyResult *result, Text *report)
+{
+    Verify v = {.plan = plan, .input = input, .result = result, .arena = arena_new()};
+    jmp_buf oom;
+    volatile bool ok = false;
+    if (!v.arena)
+        return false;
+    arena_on_oom(v.arena, &oom);
+    if (!setjmp(oom))
+        ok = run_op(&v, op, report);
+    sample_close(&v.sample);
+    arena_free(v.arena);
+    return ok;
+}
+
 bool verify_cpu(const Plan *plan, const VerifyInput *input, VerifyResult *result, Text *report)
 {
     *result = (VerifyResult){0};
     for (int i = 0; i < plan->dag->n_ops; i++) {
         const OpDag *op = &plan->dag->ops[i];
-        Verify v = {.plan = plan, .input = input, .result = result, .arena = arena_new()};
-        jmp_buf oom;
-        volatile bool ok = false;
-        if (!v.arena)
-            return false;
         if (input->progress)
             input->progress(input->progress_self, op->op->name, i, plan->dag->n_ops);
-        arena_on_oom(v.arena, &oom);
-        if (!setjmp(oom))
-            ok = run_op(&v, op, report);
-        sample_close(&v.sample);
-        arena_free(v.arena);
-        if (!ok)
+        if (!verify_op(plan, input, op, result, report))
             return false;
     }
     return true;
