@@ -434,7 +434,7 @@ void binary_read_uses(Binary *binary, Arena *arena)
             return;
         Str name;
         if ((kind == INFO_REGISTERS || kind == INFO_FRAME) && size == 8 &&
-            symbol_name(&cubin, load32(at), &name)) {
+            symbol_name(&cubin, load32(at), &name) && name.s[0] != '$') { /* not a subroutine */
             KernelUse *use = use_of(binary, name, arena);
             *(kind == INFO_REGISTERS ? &use->registers : &use->stack) = (int)load32(at + 4);
         }
