@@ -40,9 +40,10 @@
 //           (with one leaf the leaf's byte stride is never used: give any multiple of 16)
 //
 // iso_gemm_stream<Op, IsoStreamTile<bm, bn, bk, stages, split>>(IsoGemmArgs)
-//   needs   nothing: any leaf lengths, strides and alignment (16-byte aligned rows are fastest)
+//   needs   nothing: any leaf lengths, strides and alignment (16-byte aligned rows are fastest);
+//           bn is best where the CTAs fill the multiprocessors evenly
 //   block   128, 1, 1
-//   grid    sum over groups of ceil(columns, bn), split ? leaves : 1, ceil(rows, bm)
+//   grid    sum over groups of ceil(columns, bn), split ? leaves : 1, min(ceil(rows, bm), 65535)
 //           a smaller z is right too: CTAs loop over row tiles
 //   shared  stages * (bm + P * bn) * bk * 2 + (split ? 0 : levels * P * bm * bn * 4) bytes
 //   workspace  split and leaves > 1:
@@ -55,7 +56,8 @@
 //   grid    ceil(sum over groups of ceil(columns, 2), 256), any y >= 1 (CTAs loop over rows)
 //   shared, workspace, counters   none
 //
-// Two launches that may overlap must not share workspace or counters.
+// With rows = 0 there is nothing to launch. Two launches that may overlap must not share workspace
+// or counters.
 #ifndef ISO_ABI_CUH
 #define ISO_ABI_CUH
 

@@ -15,7 +15,10 @@ template <int Bm, int Bn, int Bk, int Stages, bool Split> struct IsoStreamTile {
 template <class Op, class Tile> struct IsoStreamPlan {
     static constexpr int threads = 128;
     static constexpr int row_blocks = Tile::bm / 16;        // of 16 rows, all in every warp
-    static constexpr int column_blocks = Tile::bn / 32;     // of 8 columns, of one warp
+    static constexpr int eights = Tile::bn / 8;
+    static constexpr int warps = eights % 4 == 0 ? 4 : eights % 3 == 0 ? 3 : eights == 2 ? 2 : 1;
+    static constexpr int column_blocks = eights / warps;    // of 8 columns, of one warp
+    static constexpr int busy = 32 * warps;                 // threads that multiply; all load
     static constexpr int frags = row_blocks * column_blocks;
     static constexpr int a_bytes = Tile::bm * Tile::bk * 2;
     static constexpr int b_bytes = Tile::bn * Tile::bk * 2; // of one part
@@ -23,7 +26,9 @@ template <class Op, class Tile> struct IsoStreamPlan {
     static constexpr bool joins_here = Tile::split && Op::Tree::leaves > 1;
 
     static_assert(Tile::bm == 16 || Tile::bm == 32 || Tile::bm == 64, "bm: 16, 32 or 64");
-    static_assert(Tile::bn == 32 || Tile::bn == 64 || Tile::bn == 128, "bn: 32, 64 or 128");
+    static_assert(eights <= 3 || eights % 4 == 0 || eights % 3 == 0, "bn: some warps idle");
+    static_assert(Tile::bn % 8 == 0 && Tile::bn <= 128, "bn: a multiple of 8 up to 128");
+    static_assert(!Op::b_trans || (Tile::bn & (Tile::bn - 1)) == 0, "bn: a power of two");
     static_assert(Tile::bk == 32 || Tile::bk == 64 || Tile::bk == 128, "bk: 32, 64 or 128");
     static_assert(Tile::stages >= 2, "stages");
 };
@@ -75,18 +80,25 @@ template <int Lines, int Line, bool KOuter> struct IsoStreamSource {
         to = IsoSharedTile<Line>::at(0, line, chunk);
     }
 
+    // Whether this thread's chunk i lies in the block.
+    __device__ __forceinline__ bool mine(int i) const {
+        return Lines % step == 0 || i + 1 < count || threadIdx.x < Lines % step * chunks;
+    }
+
     __device__ __forceinline__ void load(unsigned dst) {
         int present = length < 0 ? 0 : length > 8 ? 8 : length;
-        if (Lines * chunks >= 128 || threadIdx.x < Lines * chunks) {
-            if (aligned) {
+        if (aligned) {
 #pragma unroll
-                for (int i = 0; i < count; ++i) {
+            for (int i = 0; i < count; ++i) {
+                if (mine(i)) {
                     iso_cp_async16(dst + to + i * 2048, ptr + i * step * stride,
                                    i * step < lines ? present * 2 : 0);
                 }
-            } else {
+            }
+        } else {
 #pragma unroll 1
-                for (int i = 0; i < count; ++i) {
+            for (int i = 0; i < count; ++i) {
+                if (mine(i)) {
                     iso_stream_gather(dst + to + i * 2048, ptr + i * step * stride,
                                       i * step < lines ? present : 0);
                 }
@@ -241,7 +253,9 @@ template <class Op, class Tile> struct IsoStreamChain {
                 load(stage == 0 ? Tile::stages - 1 : stage - 1);
             }
             iso_cp_async_commit();
-            steps(acc, stage);
+            if (threadIdx.x < Plan::busy) {
+                steps(acc, stage);
+            }
             stage = stage + 1 == Tile::stages ? 0 : stage + 1;
         }
         iso_cp_async_wait<0>();
@@ -328,7 +342,7 @@ template <class Op, class Tile, int Batch> struct IsoStreamJoin {
 #pragma unroll
         for (int i = 0; i < Op::parts * Batch; ++i) {
             int frag = (l * Op::parts + i % Op::parts) * Plan::frags + frag0 + i / Op::parts;
-            float4 x = __ldcg(leaves + frag * 128);
+            float4 x = __ldcg(leaves + frag * Plan::busy);
             v[4 * i] = x.x;
             v[4 * i + 1] = x.y;
             v[4 * i + 2] = x.z;
@@ -378,16 +392,18 @@ ISO_INLINE void iso_stream_split(const IsoGemmArgs &args, unsigned smem, int gro
     const IsoGemmGroup &g = args.group[group];
     int leaf = blockIdx.y;
     long long tile = (long long)(row0 / Tile::bm) * gridDim.x + blockIdx.x;
-    float4 *partial = (float4 *)args.workspace + tile * leaves * frags * 128 + threadIdx.x;
+    float4 *partial = (float4 *)args.workspace + tile * leaves * frags * Plan::busy + threadIdx.x;
     typename IsoStreamChain<Op, Tile>::Acc acc;
     IsoStreamChain<Op, Tile>(args, g, smem, leaf, row0, rows, col0).run(acc);
-    float4 *mine = partial + leaf * frags * 128;
+    float4 *mine = partial + leaf * frags * Plan::busy;
     const float *v = &acc[0][0][0][0];
+    bool busy = threadIdx.x < Plan::busy;
 #pragma unroll
-    for (int i = 0; i < frags; ++i) {
-        __stcg(mine + i * 128, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
+    for (int i = 0; busy && i < frags; ++i) {
+        __stcg(mine + i * Plan::busy,
+               make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
     }
-    if (!iso_stream_last(args.counters + tile, leaves)) {
+    if (!iso_stream_last(args.counters + tile, leaves) || !busy) {
         return;
     }
     constexpr int most = Op::parts == 1 ? 4 : 2, batch = Plan::frags < most ? Plan::frags : most;
@@ -416,7 +432,8 @@ template <class Op, class Tile> struct IsoStreamBody {
     Acc acc;
 
     __device__ __forceinline__ unsigned slot(int level) const {
-        return smem + Tile::stages * Plan::stage_bytes + (level * frags * 128 + threadIdx.x) * 16;
+        return smem + Tile::stages * Plan::stage_bytes +
+               (level * frags * Plan::busy + threadIdx.x) * 16;
     }
 
     __device__ __forceinline__ void leaf(int l) {
@@ -426,17 +443,18 @@ template <class Op, class Tile> struct IsoStreamBody {
     __device__ __forceinline__ void push(int level) {
         const float *v = &acc[0][0][0][0];
 #pragma unroll
-        for (int i = 0; i < frags; ++i) {
-            iso_shared_store_f4(slot(level) + i * 2048, make_float4(v[4 * i], v[4 * i + 1],
-                                                                    v[4 * i + 2], v[4 * i + 3]));
+        for (int i = 0; threadIdx.x < Plan::busy && i < frags; ++i) {
+            iso_shared_store_f4(
+                slot(level) + i * Plan::busy * 16,
+                make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
         }
     }
 
     __device__ __forceinline__ void join(int level) {
         float *v = &acc[0][0][0][0];
 #pragma unroll
-        for (int i = 0; i < frags; ++i) {
-            float4 left = iso_shared_load_f4(slot(level) + i * 2048);
+        for (int i = 0; threadIdx.x < Plan::busy && i < frags; ++i) {
+            float4 left = iso_shared_load_f4(slot(level) + i * Plan::busy * 16);
             v[4 * i] = iso_add(left.x, v[4 * i]);
             v[4 * i + 1] = iso_add(left.y, v[4 * i + 1]);
             v[4 * i + 2] = iso_add(left.z, v[4 * i + 2]);
@@ -455,6 +473,9 @@ template <class Op, class Tile> struct IsoStreamBody {
     }
 
     __device__ __forceinline__ void root(int r) {
+        if (threadIdx.x >= Plan::busy) {
+            return;
+        }
         auto out = IsoStreamOut<Op, Tile>::make(args, group, row0, rows, col0);
         typename Op::Inputs in[Plan::frags][2];
 #pragma unroll

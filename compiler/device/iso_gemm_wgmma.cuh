@@ -27,6 +27,13 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
 
     static_assert(Tile::bm % 64 == 0 && consumers >= 1 && consumers <= 3, "bm: 64, 128 or 192");
     static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
+    // Accumulators and waiting values of one thread, and what its CTA may take of both kinds.
+    static constexpr int live = (Op::Tree::count('Q') ? 3 : Op::Tree::count('P') ? 2 : 1) *
+                                Op::parts * regs;
+    static constexpr int shared =
+        1024 + Tile::stages * (stage_bytes + 16) + Tile::near * level_floats * 4;
+    static_assert(live <= (consumers == 3 ? 112 : 200), "too many accumulators for the registers");
+    static_assert(shared <= 232448, "too much shared memory");
     static_assert(Tile::near >= 0 && far >= 0, "near: at most the tree's levels");
     static_assert(Op::groups <= ISO_GEMM_GROUPS && Op::groups * Op::parts <= ISO_GEMM_MAPS, "maps");
 };

@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     iso_gemm_wgmma<Qkv, QkvLarge>(args, maps);
 }
 
-using QkvSmall = IsoStreamTile<16, 32, 128, 6, true>;
+using QkvSmall = IsoStreamTile<16, 24, 128, 6, true>;
 extern "C" __global__ void __launch_bounds__(128)
     qkv_small(const __grid_constant__ IsoGemmArgs args) {
     iso_gemm_stream<Qkv, QkvSmall>(args);
