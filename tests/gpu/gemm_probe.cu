@@ -1,7 +1,7 @@
 // Product probe: every kernel of every subject against the plain reference, bit for bit, over rows,
 // shapes and kinds of values, outputs poisoned, repeated. Prints one line per subject and variant.
 //   gemm_probe [small [SUBJECT] | time | mutate | seeded]
-// small [subject]: sizes fit for compute-sanitizer; time: only speed; mutate: wrong trees must be seen;
+// small: sizes fit for compute-sanitizer; time: only speed; mutate: wrong trees must be seen;
 // seeded: a race that compute-sanitizer's racecheck must report.
 // Build: nvcc -std=c++17 -gencode=arch=compute_90a,code=sm_90a --fmad=false -Icompiler/device
 //        -Itests/gpu tests/gpu/gemm_probe.cu tests/gpu/parts/*.cu
