@@ -367,6 +367,48 @@ START_TEST(the_certificate_is_json)
 }
 END_TEST
 
+/* Every key is a property of the schema, every required property is a key, every value of an
+ * enumeration is one of it. */
+static void assert_object(const json_t *object, const json_t *schema)
+{
+    const json_t *properties = json_object_get(schema, "properties");
+    const char *key;
+    json_t *value;
+    size_t i;
+    json_object_foreach((json_t *)object, key, value) {
+        const json_t *property = json_object_get(properties, key);
+        ck_assert_msg(property != NULL, "the schema has no \"%s\"", key);
+        json_t *allowed = json_object_get(property, "enum"), *one;
+        bool found = !allowed;
+        json_array_foreach(allowed, i, one)
+            found |= json_equal(one, value);
+        ck_assert_msg(found, "\"%s\" has a value that the schema does not list", key);
+    }
+    json_array_foreach(json_object_get(schema, "required"), i, value)
+        ck_assert_ptr_nonnull(json_object_get(object, json_string_value(value)));
+}
+
+START_TEST(the_certificate_follows_its_schema)
+{
+    Proved p;
+    json_t *schema = json_load_file("compiler/certificate.schema.json", 0, NULL), *obligation;
+    size_t i;
+    ck_assert_ptr_nonnull(schema);
+    open_qwen(&p);
+    ck_assert(prove(&p));
+    Text out = {.arena = p.d.arena};
+    proof_json(&p.d.dag, &p.certificate, &out);
+    json_t *root = json_loadb(out.s, (size_t)out.n, 0, NULL);
+    assert_object(root, schema);
+    const json_t *of = json_object_get(json_object_get(schema, "$defs"), "obligation");
+    json_array_foreach(json_object_get(root, "obligations"), i, obligation)
+        assert_object(obligation, of);
+    json_decref(root);
+    json_decref(schema);
+    dense_close(&p.d);
+}
+END_TEST
+
 START_TEST(the_table_names_what_moves)
 {
     Proved p;
@@ -416,6 +458,7 @@ Suite *proof_suite(void)
     tcase_add_loop_test(tests, random_trees_hold_or_are_refused, 0, 4);
     tcase_add_loop_test(tests, a_broken_plan_is_seen, 0, sizeof mutations / sizeof *mutations);
     tcase_add_test(tests, the_certificate_is_json);
+    tcase_add_test(tests, the_certificate_follows_its_schema);
     tcase_add_test(tests, the_table_names_what_moves);
     suite_add_tcase(suite, tests);
     return suite;
