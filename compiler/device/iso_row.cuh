@@ -31,6 +31,12 @@ template <int Type> ISO_FN IsoPair iso_rounded(IsoPair x)
     return x;
 }
 
+// How a row is gone through; free of any meaning. Unroll: chunks in flight where loads are what a
+// body waits for, 1 where it computes much.
+template <int Threads, int Width, int Unroll> struct IsoPace {
+    static constexpr int threads = Threads, width = Width, unroll = Unroll;
+};
+
 // What a body gives of W elements: the value, or the two factors of a product.
 template <int W> struct IsoTerms {
     float a[W], b[W];
@@ -125,52 +131,52 @@ template <int Lanes, int Run, bool Left, int Type> struct IsoLanes {
 };
 
 // Elements start .. start + len - 1 go on with a chain; `any`: it has begun.
-template <class M, int Width, class Body>
+template <class M, class P, class Body>
 ISO_FN void iso_chain(typename M::Value &acc, bool &any, int start, int len, bool vector,
                       const Body &body)
 {
     int i = 0;
-    if (vector && start % Width == 0) {
-#pragma unroll 4
-        for (; i + Width <= len; i += Width) {
-            IsoTerms<Width> t;
-            body((long long)start + i, Width, true, t);
+    if (vector && start % P::width == 0) {
+#pragma unroll(P::unroll)
+        for (; i + P::width <= len; i += P::width) {
+            IsoTerms<P::width> t;
+            body((long long)start + i, P::width, true, t);
             acc = any ? M::next(acc, t, 0) : M::first(t, 0);
             any = true;
 #pragma unroll
-            for (int e = 1; e < Width; ++e)
+            for (int e = 1; e < P::width; ++e)
                 acc = M::next(acc, t, e);
         }
     }
 #pragma unroll 1
-    for (; i < len; i += Width) {
-        const int n = len - i < Width ? len - i : Width;
-        IsoTerms<Width> t;
+    for (; i < len; i += P::width) {
+        const int n = len - i < P::width ? len - i : P::width;
+        IsoTerms<P::width> t;
         body((long long)start + i, n, false, t);
         acc = any ? M::next(acc, t, 0) : M::first(t, 0);
         any = true;
 #pragma unroll
-        for (int e = 1; e < Width; ++e)
+        for (int e = 1; e < P::width; ++e)
             acc = e < n ? M::next(acc, t, e) : acc;
     }
 }
 
 // The chain of one lane; the last run may be short.
-template <class M, class L, int Width, class Body>
+template <class M, class L, class P, class Body>
 ISO_FN typename M::Value iso_lane(int lane, int begin, int end, bool vector, const Body &body)
 {
     typename M::Value acc = {};
     bool any = false;
     int start = begin + lane * L::run;
-    if (L::run % Width == 0 && vector && begin % Width == 0) {
-#pragma unroll 4
+    if (L::run % P::width == 0 && vector && begin % P::width == 0) {
+#pragma unroll(P::unroll)
         for (; start + L::run <= end; start += L::lanes * L::run)
-            iso_chain<M, Width>(acc, any, start, L::run, true, body);
+            iso_chain<M, P>(acc, any, start, L::run, true, body);
     }
 #pragma unroll 1
     for (; start < end; start += L::lanes * L::run) {
         const int left = end - start;
-        iso_chain<M, Width>(acc, any, start, left < L::run ? left : L::run, false, body);
+        iso_chain<M, P>(acc, any, start, left < L::run ? left : L::run, false, body);
     }
     return acc;
 }
@@ -217,13 +223,13 @@ template <class V, int Depth> struct IsoStack {
 };
 
 // Lanes by one thread: after lane i, not the last, as many joins as i + 1 has trailing zeros.
-template <class M, class L, int Width, class Body>
+template <class M, class L, class P, class Body>
 ISO_FN typename M::Value iso_lanes_alone(int begin, int end, bool vector, const Body &body)
 {
     IsoStack<typename M::Value, iso_levels(L::lanes)> stack;
 #pragma unroll 1
     for (int l = 0; l < L::lanes && begin + l * L::run < end; ++l) {
-        typename M::Value v = iso_lane<M, L, Width>(l, begin, end, vector, body);
+        typename M::Value v = iso_lane<M, L, P>(l, begin, end, vector, body);
         v = iso_rounded<L::type>(v);
         for (int done = l; L::left ? stack.height > 0 : (done & 1); done >>= 1)
             v = M::template join<L::type>(stack.pop(), v);
@@ -283,14 +289,14 @@ ISO_FN typename M::Value iso_join_warps(typename M::Value v, int n)
 
 // Values of all lanes in shared memory: for joins from left to right and for more lanes than
 // threads.
-template <class M, class L, int Threads, int Width, class Body>
+template <class M, class L, class P, class Body>
 ISO_FN typename M::Value iso_join_shared(int begin, int end, int n, bool vector, const Body &body)
 {
     __shared__ typename M::Value shared[L::lanes];
     __syncthreads();
 #pragma unroll 1
-    for (int l = threadIdx.x; l < n; l += Threads)
-        shared[l] = iso_rounded<L::type>(iso_lane<M, L, Width>(l, begin, end, vector, body));
+    for (int l = threadIdx.x; l < n; l += P::threads)
+        shared[l] = iso_rounded<L::type>(iso_lane<M, L, P>(l, begin, end, vector, body));
     __syncthreads();
     if constexpr (L::left) {
         return iso_join_all<M, L, L::lanes>(shared, n);
@@ -298,7 +304,7 @@ ISO_FN typename M::Value iso_join_shared(int begin, int end, int n, bool vector,
 #pragma unroll 1
         for (int s = 1; s < n; s *= 2) {
 #pragma unroll 1
-            for (int l = 2 * s * threadIdx.x; l + s < n; l += 2 * s * Threads)
+            for (int l = 2 * s * threadIdx.x; l + s < n; l += 2 * s * P::threads)
                 shared[l] = M::template join<L::type>(shared[l], shared[l + s]);
             __syncthreads();
         }
@@ -308,24 +314,24 @@ ISO_FN typename M::Value iso_join_shared(int begin, int end, int n, bool vector,
 
 // ---- one part, then the row --------------------------------------------------------------------
 
-template <class M, class L, int Threads, int Width, class Body>
+template <class M, class L, class P, class Body>
 ISO_FN typename M::Value iso_row_part(int begin, int end, bool vector, const Body &body)
 {
     typename M::Value v = {};
     if constexpr (L::lanes == 1) {
         bool any = false;
-        iso_chain<M, Width>(v, any, begin, end - begin, vector, body);
-    } else if constexpr (Threads == 1) {
-        v = iso_lanes_alone<M, L, Width>(begin, end, vector, body);
+        iso_chain<M, P>(v, any, begin, end - begin, vector, body);
+    } else if constexpr (P::threads == 1) {
+        v = iso_lanes_alone<M, L, P>(begin, end, vector, body);
     } else {
         const int runs = (end - begin + L::run - 1) / L::run;
         const int n = runs < L::lanes ? runs : L::lanes;
-        if constexpr (L::left || L::lanes > Threads) {
-            v = iso_join_shared<M, L, Threads, Width>(begin, end, n, vector, body);
+        if constexpr (L::left || L::lanes > P::threads) {
+            v = iso_join_shared<M, L, P>(begin, end, n, vector, body);
         } else {
             if (threadIdx.x < n)
                 v = iso_rounded<L::type>(
-                    iso_lane<M, L, Width>(threadIdx.x, begin, end, vector, body));
+                    iso_lane<M, L, P>(threadIdx.x, begin, end, vector, body));
             v = iso_join_warps<M, L>(v, n);
         }
     }
@@ -368,14 +374,14 @@ ISO_FN typename M::Value iso_row_run(const Next &next, const Root &root)
 }
 
 // The row's parts, begin[p] .. begin[p + 1] - 1, joined by Program.
-template <class M, class L, int Threads, int Width, class Program, class Body, class Root>
+template <class M, class L, class P, class Program, class Body, class Root>
 ISO_FN typename M::Value iso_row_reduce(bool vector, const Body &body, const Root &root)
 {
     int part = 0;
     const auto next = [&]() {
         const int begin = Program::begin()[part], end = Program::begin()[part + 1];
         ++part;
-        return iso_row_part<M, L, Threads, Width>(begin, end, vector, body);
+        return iso_row_part<M, L, P>(begin, end, vector, body);
     };
     return iso_row_run<M, Program>(next, root);
 }
@@ -426,18 +432,18 @@ ISO_FN typename M::Value iso_row_joined(const IsoRowArgs &args, unsigned place)
 }
 
 // All elements of a row of n, chunks dealt to the row's threads.
-template <int Threads, int Width, class Body>
+template <class P, class Body>
 ISO_FN void iso_row_each(unsigned n, bool vector, const Body &body)
 {
-    const unsigned t = Threads == 1 ? 0 : threadIdx.x;
+    const unsigned t = P::threads == 1 ? 0 : threadIdx.x;
     if (vector) {
-#pragma unroll 2
-        for (unsigned i = t * Width; i < n; i += Threads * Width)
-            iso_chunk<Width>(i, n, true, body);
+#pragma unroll(P::unroll)
+        for (unsigned i = t * P::width; i < n; i += P::threads * P::width)
+            iso_chunk<P::width>(i, n, true, body);
     } else {
 #pragma unroll 1
-        for (unsigned i = t * Width; i < n; i += Threads * Width)
-            iso_chunk<Width>(i, n, false, body);
+        for (unsigned i = t * P::width; i < n; i += P::threads * P::width)
+            iso_chunk<P::width>(i, n, false, body);
     }
 }
 

@@ -100,23 +100,43 @@ static int reduce_width(const Chunked *c, const RowTree *tree)
     return tree->lanes > 1 && tree->run % c->width ? 1 : c->width;
 }
 
+/* Scalar functions and divisions are long: more of them in flight costs registers, not time. */
+static bool is_long(const Chunked *c, const DagNode *const *values, int n)
+{
+    DagNodes nodes;
+    expr_below(c->k->arena, values, n, &nodes);
+    for (int i = 0; i < nodes.n; i++)
+        if ((nodes.v[i]->kind == DAG_FN || nodes.v[i]->kind == DAG_DIV) &&
+            (nodes.v[i]->mask & c->atoms))
+            return true;
+    return false;
+}
+
+static Str pace_text(const Chunked *c, int threads, int width, bool lengthy, int unroll)
+{
+    return str_format(c->k->arena, "IsoPace<%d, %d, %d>", threads, width,
+                      lengthy ? 1 : unroll);
+}
+
 /* "iso_row_part<...>(...)" for one part and nothing to join, else the program's run. */
 static Str reduce_text(Chunked *c, int index, const RowTree *tree, const char *monoid, Str body)
 {
     KernelText *k = c->k;
     const Row *row = &k->kernel->row;
+    const DagNode *reduce = row->reduces[index];
     Str text = postfix_text(k->arena, &tree->program, row->roots_out, false);
     Str lanes = lanes_text(k->arena, tree);
+    bool lengthy = reduce->monoid == MONOID_LOGSUMEXP || is_long(c, reduce->args, 1);
+    Str pace = pace_text(c, row->threads, reduce_width(c, tree), lengthy, 4);
     if (str_is(text, "L"))
-        return str_format(k->arena, "iso_row_part<%s, %.*s, %d, %d>(%lld, %lld, vector, %.*s)",
-                          monoid, STR_FMT(lanes), row->threads, reduce_width(c, tree),
+        return str_format(k->arena, "iso_row_part<%s, %.*s, %.*s>(%lld, %lld, vector, %.*s)",
+                          monoid, STR_FMT(lanes), STR_FMT(pace),
                           (long long)tree->parts[0].start,
                           (long long)(tree->parts[0].start + tree->parts[0].len), STR_FMT(body));
     write_program(k, index, text, tree);
     write_root(c, index);
-    return str_format(k->arena, "iso_row_reduce<%s, %.*s, %d, %d, Program%d>(vector, %.*s, root%d)",
-                      monoid, STR_FMT(lanes), row->threads, reduce_width(c, tree), index,
-                      STR_FMT(body), index);
+    return str_format(k->arena, "iso_row_reduce<%s, %.*s, %.*s, Program%d>(vector, %.*s, root%d)",
+                      monoid, STR_FMT(lanes), STR_FMT(pace), index, STR_FMT(body), index);
 }
 
 /* The reduce's value, held as its type is. */
@@ -186,6 +206,14 @@ static void write_rows_loop(Writer *w, int threads)
                        "row += gridDim.x * %du)", ROW_ALONE_THREADS, ROW_ALONE_THREADS);
 }
 
+static Str store_pace(const Chunked *c, int threads)
+{
+    bool lengthy = false;
+    for (int i = 0; i < c->k->kernel->n_pieces; i++)
+        lengthy = lengthy || is_long(c, &c->k->kernel->pieces[i]->value, 1);
+    return pace_text(c, threads, c->width, lengthy, 2);
+}
+
 void emit_row(KernelText *k)
 {
     const Row *row = &k->kernel->row;
@@ -214,8 +242,8 @@ void emit_row(KernelText *k)
     if (join || !row->roots_out) {
         chunked_store_row(&c, threads > 1 ? "threadIdx.x == 0" : NULL);
         if (chunked_store(&c, "store"))
-            writer_line(w, "iso_row_each<%d, %d>(e%d, vector, store);", threads, c.width,
-                        c.inner);
+            writer_line(w, "iso_row_each<%.*s>(e%d, vector, store);",
+                        STR_FMT(store_pace(&c, threads)), c.inner);
     }
     writer_close(w, "");
 }

@@ -355,9 +355,119 @@ iso_map_ce3462f4808de6db(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
+// lse; threads 64, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_032288e9bed87892 {
+__constant__ constexpr char program0[] = "LL+L+";
+__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(64)
+iso_row_032288e9bed87892(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
+    }
+}
+}
+
+// norm; threads 128, shared 0
+// add 2, mul 3, fma 0, div 2, sqrt 1, mma 0
+namespace text_iso_row_17efc04f7f4a9585 {
+__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
+__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
+struct Program0 {
+    static constexpr int depth = 3;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_row_17efc04f7f4a9585(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                const float t2 = iso_mul(t1, t1);
+                terms.a[e] = t2;
+            }
+        };
+        const auto root0 = [&](int r, float value) {
+        };
+        const float t3 = iso_row_reduce<IsoSum, IsoLanes<128, 8, false, ISO_F32>, IsoPace<128, 8, 4>, Program0>(vector, body0, root0);
+        const float t4 = iso_div(t3, iso_bits_f32(0x45800000u /* 4096 */));
+        const float t5 = iso_add(t4, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
+        const float t6 = iso_sqrt(t5);
+        const float t7 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t6);
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t8 = x0.v[e];
+                const float t9 = iso_f32_of_bf16(t8);
+                const float t10 = iso_mul(t9, t7);
+                const IsoU16 t11 = iso_bf16_of_f32(t10);
+                const IsoU16 t12 = x1.v[e];
+                const IsoU16 t13 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t11), iso_f32_of_bf16(t12)));
+                y2.v[e] = t13;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
 // norm; threads 32, shared 0
 // add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
-namespace text_iso_row_5f0ee2c919efb306 {
+namespace text_iso_row_375e0c4b96020287 {
 __constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
 __constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
 struct Program0 {
@@ -367,7 +477,7 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_5f0ee2c919efb306(const __grid_constant__ IsoRowArgs args) {
+iso_row_375e0c4b96020287(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -396,16 +506,16 @@ iso_row_5f0ee2c919efb306(const __grid_constant__ IsoRowArgs args) {
         const auto root0 = [&](int r, float value) {
             iso_row_root<32>(args, r, place, value);
         };
-        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, 32, 8, Program0>(vector, body0, root0);
+        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
     }
 }
 }
 
 // norm; threads 128, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_883898578edba490 {
+namespace text_iso_row_49463a3bf6a60dcd {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_883898578edba490(const __grid_constant__ IsoRowArgs args) {
+iso_row_49463a3bf6a60dcd(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -430,7 +540,7 @@ iso_row_883898578edba490(const __grid_constant__ IsoRowArgs args) {
                 terms.b[e] = t1;
             }
         };
-        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<1, 1, false, ISO_F32>, 1, 8>(0, 576, vector, body0);
+        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<1, 1, false, ISO_F32>, IsoPace<1, 8, 4>>(0, 576, vector, body0);
         const float t3 = iso_div(t2, iso_bits_f32(0x45800000u /* 4096 */));
         const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
         const float t5 = iso_sqrt(t4);
@@ -453,59 +563,77 @@ iso_row_883898578edba490(const __grid_constant__ IsoRowArgs args) {
             }
             iso_store(y2, p2, s2, i, n, wide);
         };
-        iso_row_each<1, 8>(e1, vector, store);
+        iso_row_each<IsoPace<1, 8, 2>>(e1, vector, store);
     }
 }
 }
 
-// lse; threads 64, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_901f621bcabe1a05 {
-__constant__ constexpr char program0[] = "LL+L+";
-__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
+// softmax; threads 64, shared 0
+// add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
+namespace text_iso_row_584b98a3c2a87ece {
 extern "C" __global__ void __launch_bounds__(64)
-iso_row_901f621bcabe1a05(const __grid_constant__ IsoRowArgs args) {
+iso_row_584b98a3c2a87ece(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
     for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
         const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const float *const p0 = (const float *)map.view[0].ptr + i0 * map.view[0].stride[0];
         const long long s0 = map.view[0].stride[1];
         float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
+        float *const p2 = (float *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p2, s2);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<4> &terms) {
+            IsoPack<float, 4> x0;
             iso_load(x0, p0, s0, i, n, wide);
             #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
+            for (int e = 0; e < 4; ++e) {
+                const float t0 = x0.v[e];
+                terms.a[e] = t0;
             }
         };
-        const auto root0 = [&](int r, IsoPair value) {
+        const float t1 = iso_row_part<IsoMax, IsoLanes<64, 4, false, ISO_F32>, IsoPace<64, 4, 4>>(0, 1000, vector, body0);
+        const auto body1 = [&](long long i, int n, bool wide, IsoTerms<4> &terms) {
+            IsoPack<float, 4> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float t2 = x0.v[e];
+                const float t3 = iso_sub(t2, t1);
+                const float t4 = iso_exp(t3);
+                terms.a[e] = t4;
+            }
         };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, 64, 8, Program0>(vector, body0, root0));
+        const float t5 = iso_row_part<IsoSum, IsoLanes<64, 4, false, ISO_F32>, IsoPace<64, 4, 1>>(0, 1000, vector, body1);
         if (threadIdx.x == 0) {
-            *p1 = t2;
+            *p1 = t5;
         }
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<float, 4> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<float, 4> y2;
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const float t6 = x0.v[e];
+                const float t7 = iso_sub(t6, t1);
+                const float t8 = iso_exp(t7);
+                const float t9 = iso_div(t8, t5);
+                y2.v[e] = t9;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_row_each<IsoPace<64, 4, 1>>(e1, vector, store);
     }
 }
 }
 
 // norm; threads 128, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_dc453b09bc98a9a4 {
+namespace text_iso_row_c3f49d249249bdf8 {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_dc453b09bc98a9a4(const __grid_constant__ IsoRowArgs args) {
+iso_row_c3f49d249249bdf8(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -530,7 +658,7 @@ iso_row_dc453b09bc98a9a4(const __grid_constant__ IsoRowArgs args) {
                 terms.b[e] = t1;
             }
         };
-        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<128, 8, false, ISO_F32>, 128, 8>(0, 4096, vector, body0);
+        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<128, 8, false, ISO_F32>, IsoPace<128, 8, 4>>(0, 4096, vector, body0);
         const float t3 = iso_div(t2, iso_bits_f32(0x45800000u /* 4096 */));
         const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
         const float t5 = iso_sqrt(t4);
@@ -553,135 +681,7 @@ iso_row_dc453b09bc98a9a4(const __grid_constant__ IsoRowArgs args) {
             }
             iso_store(y2, p2, s2, i, n, wide);
         };
-        iso_row_each<128, 8>(e1, vector, store);
-    }
-}
-}
-
-// norm; threads 128, shared 0
-// add 2, mul 3, fma 0, div 2, sqrt 1, mma 0
-namespace text_iso_row_e8313a1486d9fb80 {
-__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
-__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
-struct Program0 {
-    static constexpr int depth = 3;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(128)
-iso_row_e8313a1486d9fb80(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                const float t2 = iso_mul(t1, t1);
-                terms.a[e] = t2;
-            }
-        };
-        const auto root0 = [&](int r, float value) {
-        };
-        const float t3 = iso_row_reduce<IsoSum, IsoLanes<128, 8, false, ISO_F32>, 128, 8, Program0>(vector, body0, root0);
-        const float t4 = iso_div(t3, iso_bits_f32(0x45800000u /* 4096 */));
-        const float t5 = iso_add(t4, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
-        const float t6 = iso_sqrt(t5);
-        const float t7 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t6);
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t8 = x0.v[e];
-                const float t9 = iso_f32_of_bf16(t8);
-                const float t10 = iso_mul(t9, t7);
-                const IsoU16 t11 = iso_bf16_of_f32(t10);
-                const IsoU16 t12 = x1.v[e];
-                const IsoU16 t13 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t11), iso_f32_of_bf16(t12)));
-                y2.v[e] = t13;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_row_each<128, 8>(e1, vector, store);
-    }
-}
-}
-
-// softmax; threads 64, shared 0
-// add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_ef6b5c9efb2b4db8 {
-extern "C" __global__ void __launch_bounds__(64)
-iso_row_ef6b5c9efb2b4db8(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const float *const p0 = (const float *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        float *const p2 = (float *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<4> &terms) {
-            IsoPack<float, 4> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const float t0 = x0.v[e];
-                terms.a[e] = t0;
-            }
-        };
-        const float t1 = iso_row_part<IsoMax, IsoLanes<64, 4, false, ISO_F32>, 64, 4>(0, 1000, vector, body0);
-        const auto body1 = [&](long long i, int n, bool wide, IsoTerms<4> &terms) {
-            IsoPack<float, 4> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const float t2 = x0.v[e];
-                const float t3 = iso_sub(t2, t1);
-                const float t4 = iso_exp(t3);
-                terms.a[e] = t4;
-            }
-        };
-        const float t5 = iso_row_part<IsoSum, IsoLanes<64, 4, false, ISO_F32>, 64, 4>(0, 1000, vector, body1);
-        if (threadIdx.x == 0) {
-            *p1 = t5;
-        }
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<float, 4> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<float, 4> y2;
-            #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const float t6 = x0.v[e];
-                const float t7 = iso_sub(t6, t1);
-                const float t8 = iso_exp(t7);
-                const float t9 = iso_div(t8, t5);
-                y2.v[e] = t9;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_row_each<64, 4>(e1, vector, store);
+        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
     }
 }
 }
