@@ -105,8 +105,10 @@ static int64_t axis_index(const Host *h, const MfAtoms *axis, int64_t k)
 
 /* ---- inputs ---- */
 
+/* An f32 is two halves of which the upper is a value and the lower fills the fraction. */
 static void fill_row(const Host *h, int tensor, int64_t row, int64_t inner)
 {
+    inner *= h->sample->whole[tensor].dtype == ISO_F32 ? 2 : 1;
     unsigned short *to = (unsigned short *)h->data[tensor] + row * inner;
     for (int64_t i = 0; i < inner; i++)
         to[i] = value_bf16(h->sample->kind, sample_seed(tensor), (unsigned)row, (unsigned)i);

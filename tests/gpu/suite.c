@@ -112,7 +112,7 @@ static void fill_inputs(Case *c, bool weights, unsigned shift)
         if (!weights && !has_rows(c, i))
             continue;
         gpu_fill_bf16((DevicePtr)(uintptr_t)t->data, t->n_axes > 1 ? t->shape[0] : 1,
-                      inner_elements(t), c->kind, sample_seed(i), has_rows(c, i) ? shift : 0);
+                      inner_elements(t) * (t->dtype == ISO_F32 ? 2 : 1), c->kind, sample_seed(i), has_rows(c, i) ? shift : 0);
     }
 }
 
@@ -208,10 +208,23 @@ static void run_rank(Case *c, const iso_op *op, int64_t rows, int schedule, bool
         must(iso_op_run(op, tensors, c->n, &run), "iso_op_run");
 }
 
-static void make_roots(Case *c, const iso_op *op, int64_t rows)
+static const iso_op *get_op(Case *c, const MfLayout *layout, int rank)
 {
-    size_t need;
-    must(iso_op_roots(op, rows, &need), "iso_op_roots");
+    iso_layout at = {.name = layout->name, .rank = rank};
+    const iso_op *op;
+    must(iso_op_get(c->module, c->op->name, &at, &op), "iso_op_get");
+    return op;
+}
+
+/* The most that any rank has: a cut may leave more roots on one rank than on another. */
+static void make_roots(Case *c, const MfLayout *layout, int64_t rows)
+{
+    size_t need = 0;
+    for (int r = 0; r < layout->ranks; r++) {
+        size_t own;
+        must(iso_op_roots(get_op(c, layout, r), rows, &own), "iso_op_roots");
+        need = own > need ? own : need;
+    }
     if (need <= c->roots_bytes)
         return;
     for (int r = 0; r < 16; r++) {
@@ -243,14 +256,6 @@ static bool is_whole(Case *c, const iso_op *op, iso_phase phase, int64_t rows)
     return tensor_bytes(&part) == tensor_bytes(&whole);
 }
 
-static const iso_op *get_op(Case *c, const MfLayout *layout, int rank)
-{
-    iso_layout at = {.name = layout->name, .rank = rank};
-    const iso_op *op;
-    must(iso_op_get(c->module, c->op->name, &at, &op), "iso_op_get");
-    return op;
-}
-
 /* One layout, one schedule, one row count: all ranks one after another. */
 static void run_layout(Case *c, const MfLayout *layout, int64_t rows, int64_t shift, int schedule)
 {
@@ -259,7 +264,7 @@ static void run_layout(Case *c, const MfLayout *layout, int64_t rows, int64_t sh
     must(iso_op_needs_join(op, &join), "iso_op_needs_join");
     bool whole = is_whole(c, op, join ? ISO_PHASE_JOIN : ISO_PHASE_RUN, rows);
     if (join) {
-        make_roots(c, op, rows);
+        make_roots(c, layout, rows);
         for (int r = 0; r < layout->ranks; r++) {
             gpu_set(c->roots[r], POISON, c->roots_bytes);
             run_rank(c, get_op(c, layout, r), rows, schedule, true);
