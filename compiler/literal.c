@@ -1,49 +1,47 @@
 /* A literal's value is a quotient of two integers, whose binary digits are drawn one by one. */
 #include "literal.h"
 
-#include <string.h>
-
 /* 2,400 bits hold 10^400 and 300 digits; what is longer is cut and leaves a sticky one behind. */
 enum { WORDS = 80, DIGITS = 300, FAR = 400 };
 
 typedef struct Big {
+    int n; /* words in use, without leading zeros */
     u32 w[WORDS]; /* least first */
 } Big;
 
 static void big_mul_add(Big *a, u32 factor, u32 term)
 {
     u64 carry = term;
-    for (int i = 0; i < WORDS; i++) {
+    for (int i = 0; i < a->n; i++) {
         carry += (u64)a->w[i] * factor;
         a->w[i] = (u32)carry;
         carry >>= 32;
     }
+    if (carry)
+        a->w[a->n++] = (u32)carry;
 }
 
 static int big_compare(const Big *a, const Big *b)
 {
-    for (int i = WORDS - 1; i >= 0; i--)
+    if (a->n != b->n)
+        return a->n < b->n ? -1 : 1;
+    for (int i = a->n - 1; i >= 0; i--)
         if (a->w[i] != b->w[i])
             return a->w[i] < b->w[i] ? -1 : 1;
     return 0;
 }
 
+/* a >= b */
 static void big_subtract(Big *a, const Big *b)
 {
     u64 borrow = 0;
-    for (int i = 0; i < WORDS; i++) {
-        u64 d = (u64)a->w[i] - b->w[i] - borrow;
+    for (int i = 0; i < a->n; i++) {
+        u64 d = (u64)a->w[i] - (i < b->n ? b->w[i] : 0) - borrow;
         a->w[i] = (u32)d;
         borrow = d >> 63;
     }
-}
-
-static bool big_is_zero(const Big *a)
-{
-    for (int i = 0; i < WORDS; i++)
-        if (a->w[i])
-            return false;
-    return true;
+    while (a->n && !a->w[a->n - 1])
+        a->n--;
 }
 
 /* ---- the text as num / den x 2^shift --------------------------------------------------------- */
@@ -131,16 +129,16 @@ static bool scan_literal(Str text, Quotient *q)
     }
     if (!scan.seen || !scan_exponent(&scan, scan.base == 16 ? 'p' : 'e', &exponent))
         return false;
-    q->den.w[0] = 1;
+    big_mul_add(&q->den, 1, 1);
     if (scan.base == 16) {
         q->shift = 4 * scan.exponent + exponent;
         return true;
     }
     exponent += scan.exponent;
-    q->huge = exponent > 60 && !big_is_zero(&q->num);
+    q->huge = exponent > 60 && q->num.n > 0;
     if (exponent < -FAR) { /* below 10^-100: every type's zero */
-        q->sticky |= !big_is_zero(&q->num);
-        memset(&q->num, 0, sizeof q->num);
+        q->sticky |= q->num.n > 0;
+        q->num.n = 0;
         return true;
     }
     for (; exponent > 0 && !q->huge; exponent--)
@@ -202,7 +200,7 @@ static bool round_literal(Str text, DType type, u32 *bits, bool *exact)
         *bits = f.infinity;
         return true;
     }
-    if (big_is_zero(&q.num)) {
+    if (q.num.n == 0) {
         *exact = !q.sticky;
         return true;
     }
@@ -218,7 +216,7 @@ static bool round_literal(Str text, DType type, u32 *bits, bool *exact)
     for (i64 i = 0; i < kept; i++)
         m = m << 1 | (u32)next_bit(&q);
     int half = next_bit(&q);
-    bool rest = q.sticky || !big_is_zero(&q.num);
+    bool rest = q.sticky || q.num.n > 0;
     m += half && (rest || (m & 1));
     *bits = k >= f.least ? ((u32)(k - f.least) << (f.precision - 1)) + m : m;
     if (*bits > f.infinity)

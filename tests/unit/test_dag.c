@@ -275,6 +275,44 @@ START_TEST(a_norm_does_not_depend_on_the_tensor_cores)
 }
 END_TEST
 
+/* Two engines built years apart compare these. An intended change of the canonical text raises its
+ * version line. */
+START_TEST(fingerprints_stay)
+{
+    Built b;
+    build(&b, base);
+    ck_assert_str_eq(digest_hex(b.front.arena, &b.dag.ops[0].fingerprint).s,
+                     "e9d197f1a72d7963a8364df2eaea595b110d8d7eacfbadad88325426cff8b356");
+    ck_assert_str_eq(digest_hex(b.front.arena, &b.dag.ops[1].fingerprint).s,
+                     "3abc453167468517de8a984d351ead8cf61fae0a65fe03b1d0c8d492a7dc8e48");
+    drop(&b);
+}
+END_TEST
+
+static const char *const tree_texts[] = {
+    "mma",
+    "split 4 { mma } pairwise f32",
+    "split [16, 40, 8] { chain add } left bf16",
+    "every 16 { split 2 { chain } left f32 } pairwise f32",
+    "lanes 4 by 2 { chain } pairwise f16",
+    "round bf16 { split 2 { round f16 { lanes 2 by 8 { chain add } left f32 } } left f32 }",
+};
+
+START_TEST(tree_texts_parse_to_themselves)
+{
+    char text[512];
+    Built b;
+    const char *tree = tree_texts[_i], *product = strstr(tree, "mma") ? "x * x" : "f32(x)";
+    snprintf(text, sizeof text, HEAD "op o(x: bf16[tokens, hidden]) -> y: f32[tokens] {\n"
+                                     "  y = f32(sum(hidden by %s) %s); }\n", tree, product);
+    build(&b, text);
+    Text out = {.arena = b.front.arena};
+    tree_print(b.dag.ops[0].reduces.v[0]->tree, &out);
+    ck_assert_str_eq(out.s, tree);
+    drop(&b);
+}
+END_TEST
+
 /* ---- terms ---------------------------------------------------------------------------------- */
 
 START_TEST(terms_tell_trees_apart)
@@ -334,6 +372,9 @@ Suite *dag_suite(void)
     tcase_add_loop_test(tc, nothing_else_does, 0, sizeof harmless / sizeof *harmless);
     tcase_add_test(tc, names_and_order_of_axes_do_not_count);
     tcase_add_test(tc, a_norm_does_not_depend_on_the_tensor_cores);
+    tcase_add_test(tc, fingerprints_stay);
+    tcase_add_loop_test(tc, tree_texts_parse_to_themselves, 0,
+                        sizeof tree_texts / sizeof *tree_texts);
     tcase_add_test(tc, terms_tell_trees_apart);
     tcase_add_test(tc, deep_trees_have_terms);
     suite_add_tcase(suite, tc);
