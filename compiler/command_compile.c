@@ -122,7 +122,7 @@ static void write_outputs(Pipeline *p, const Options *o)
     Text table = {.arena = p->out};
     proof_table(&p->plan, &p->certificate, &table);
     Str s = text_str(&table);
-    fwrite(s.s, 1, (size_t)s.n, stdout);
+    printf("%.*s%s", STR_FMT(s), s.n && s.s[s.n - 1] != '\n' ? "\n" : "");
 }
 
 bool command_run(const Options *o, const char *path, Stage last, Pipeline *p)

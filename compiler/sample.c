@@ -414,13 +414,14 @@ void sample_print(const Sample *s, Text *out)
         if (!range->list)
             continue;
         const Axis *axis = &s->contract->axes[s->contract->atom_axis[a]];
-        text_printf(out, "  %.*s", STR_FMT(axis->name.text));
+        text_printf(out, " %.*s", STR_FMT(axis->name.text));
         if (range->n == axis->size)
             text_printf(out, " all %lld", (long long)axis->size);
         for (int i = 0; range->n < axis->size && i < range->n; i++)
             if (i < SHOWN || i == range->n - 1)
                 text_printf(out, " %lld", (long long)range->list[i]);
             else if (i == SHOWN)
-                text_printf(out, " ... (%d of %lld)", range->n, (long long)axis->size);
+                text_printf(out, " ... (%d of %lld) ...", range->n, (long long)axis->size);
+        text_printf(out, ";");
     }
 }

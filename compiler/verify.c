@@ -170,7 +170,39 @@ static void run_plainly(Verify *v, const PlanOp *at, Sent *sent)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static void run_layout(Verify *v, const PlanOp *at, Text *report)
+/* One layout's outcome; equal ones share a line. */
+typedef struct Line {
+    Text layouts;
+    i64 differ;
+    Digest digest;
+} Line;
+
+typedef VEC(Line) Lines;
+
+static void add_line(Verify *v, Lines *lines, Str layout, i64 differ)
+{
+    Digest digest = sample_digest(&v->sample, v->arena);
+    int i = 0;
+    while (i < lines->n && (lines->v[i].differ != differ ||
+                            !digest_eq(&lines->v[i].digest, &digest)))
+        i++;
+    if (i == lines->n) {
+        Line line = {.layouts = {.arena = v->arena}, .differ = differ, .digest = digest};
+        vec_push(v->arena, lines, line);
+    }
+    text_printf(&lines->v[i].layouts, " %.*s", STR_FMT(layout));
+}
+
+static void print_lines(Verify *v, const Lines *lines, Text *report)
+{
+    for (int i = 0; i < lines->n; i++)
+        text_printf(report, "  %lld outputs, %lld differ, digest %.16s:%.*s\n",
+                    (long long)sample_count(&v->sample, &v->sample.box),
+                    (long long)lines->v[i].differ, digest_hex(v->arena, &lines->v[i].digest).s,
+                    STR_FMT(text_str(&lines->v[i].layouts)));
+}
+
+static void run_layout(Verify *v, const PlanOp *at, Lines *lines)
 {
     sample_poison(&v->sample, &v->sample.box);
     Sent *sent = NULL;
@@ -184,13 +216,10 @@ static void run_layout(Verify *v, const PlanOp *at, Text *report)
     /* What no rank computed is still poisoned. */
     i64 left = sample_differ(&v->sample, &v->sample.box);
     differ = differ > left ? differ : left;
-    Digest digest = sample_digest(&v->sample, v->arena);
     Str layout = at->at.layout ? at->at.layout->name.text : STR("-");
     v->result->outputs += sample_count(&v->sample, &v->sample.box);
     v->result->differ += differ;
-    text_printf(report, "  %-12.*s %4d %9lld %9lld  %.16s\n", STR_FMT(layout), at->at.ranks,
-                (long long)sample_count(&v->sample, &v->sample.box), (long long)differ,
-                digest_hex(v->arena, &digest).s);
+    add_line(v, lines, layout, differ);
     if (sent && !v->failed)
         run_plainly(v, at, sent);
 }
@@ -202,16 +231,17 @@ static bool run_op(Verify *v, const OpDag *op, Text *report)
     if (!sample_open(&v->sample, v->plan, op, v->input->rows, v->input->columns,
                      v->input->seed + (u64)(op - v->plan->dag->ops), arena))
         return false;
-    text_printf(report, "%.*s: rows 0 to %lld, columns", STR_FMT(op->op->name),
-                (long long)v->input->rows - 1);
+    Lines lines = {0};
+    text_printf(report, "%.*s: M = %lld rows;", STR_FMT(op->op->name), (long long)v->input->rows);
     sample_print(&v->sample, report);
-    text_printf(report, "\n  layout      ranks   outputs    differ  digest\n");
+    text_printf(report, "\n");
     ExecJob job = job_of(v, &v->sample.box, v->sample.expected);
     if (!exec_op(&job, arena))
         v->failed = true;
     for (int i = 0; i < v->plan->ops.n && !v->failed; i++)
         if (v->plan->ops.v[i].op == op)
-            run_layout(v, &v->plan->ops.v[i], report);
+            run_layout(v, &v->plan->ops.v[i], &lines);
+    print_lines(v, &lines, report);
     sample_close(&v->sample);
     return !v->failed;
 }

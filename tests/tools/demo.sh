@@ -7,7 +7,7 @@ mkdir -p "$BUILD/demo"
 
 echo
 echo "== 1. $contract becomes one cubin: every op, for every tensor- and sequence-parallel layout"
-"$BUILD/isoc" "$contract" -o "$BUILD/demo/qwen3-8b.cubin" --time -v
+"$BUILD/isoc" "$contract" -o "$BUILD/demo/qwen3-8b.cubin" --time
 
 echo
 echo "== 2. the tree of one output of o_proj on 4 ranks with sequence parallelism"
