@@ -112,7 +112,8 @@ static void fill_inputs(Case *c, bool weights, unsigned shift)
         if (!weights && !has_rows(c, i))
             continue;
         gpu_fill_bf16((DevicePtr)(uintptr_t)t->data, t->n_axes > 1 ? t->shape[0] : 1,
-                      inner_elements(t) * (t->dtype == ISO_F32 ? 2 : 1), c->kind, sample_seed(i), has_rows(c, i) ? shift : 0);
+                      inner_elements(t) * (t->dtype == ISO_F32 ? 2 : 1), c->kind,
+                      sample_seed(i), has_rows(c, i) ? shift : 0);
     }
 }
 
