@@ -254,7 +254,8 @@ static void read_groups(Reader *r, json_t *object, MfSpec *spec)
         json_t *products = get_array(r, from, "products", MF_MAX_PARTS, &group->n_products);
         for (int p = 0; p < group->n_products; p++) {
             json_t *product = json_array_get(products, (size_t)p);
-            group->b[p] = (int)get_int(r, product, "b", 0, spec->n_bindings - 1);
+            group->b[p] = (int)get_int(r, product, "b", spec->family == MF_JOIN ? -1 : 0,
+                                        spec->n_bindings - 1);
             group->b_k_inner[p] = get_bool(r, product, "b_k_inner");
         }
         read_views(r, from, "operands", MF_MAX_OPERANDS, spec, &group->n_operands, group->operand);

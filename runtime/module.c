@@ -107,7 +107,8 @@ static iso_status load_functions(iso_module *module)
         iso_status status = driver_check(
             driver, driver->module_function(&module->functions[i], module->cubin, kernel->name),
             kernel->name);
-        if (!status && kernel->shared_bytes > 48 * 1024)
+        /* Static shared memory counts towards the default limit too, so always ask. */
+        if (!status && kernel->shared_bytes > 0)
             status =
                 driver_check(driver,
                              driver->function_set(module->functions[i], CU_FUNC_MAX_DYNAMIC_SHARED,
