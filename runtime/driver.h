@@ -47,6 +47,8 @@ enum {
       (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,   \
        unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void **args,    \
        void **extra))                                                                              \
+    X(memset_async, "cuMemsetD8Async",                                                             \
+      (unsigned long long address, unsigned char value, size_t bytes, CuStream stream))            \
     X(tensor_map, "cuTensorMapEncodeTiled",                                                        \
       (CuTensorMap * map, int type, unsigned rank, void *address,                                  \
        const unsigned long long *dims, const unsigned long long *strides, const unsigned *box,     \

@@ -49,12 +49,22 @@ static void gemm_grid(const iso_op *op, const MfSpec *spec, int64_t rows, Grid *
         stream_grid(op, gemm, rows, m, grid);
 }
 
-/* Counters come first, rounded up to 256 bytes, then the partial values. */
-static size_t counter_bytes(const MfGemm *gemm, const Grid *grid)
+/* A workspace begins with a region of counters, of one size whatever the launch, so that no
+ * launch's partial values ever lie where another's counters are; each launch leaves its counters
+ * zero. A launch that needs more clears all of its own beforehand. */
+enum { COUNTER_REGION = 256 * 1024 };
+
+static size_t counters_needed(const MfGemm *gemm, const Grid *grid)
 {
     if (gemm->wgmma || !gemm->across_ctas || gemm->n_leaves < 2)
         return 0;
-    return (size_t)ceil_div((int64_t)grid->z * grid->x * 4, 256) * 256;
+    return (size_t)grid->z * grid->x * 4;
+}
+
+static size_t counter_bytes(const MfGemm *gemm, const Grid *grid)
+{
+    size_t need = counters_needed(gemm, grid);
+    return need <= COUNTER_REGION ? COUNTER_REGION : (size_t)ceil_div((int64_t)need, 256) * 256;
 }
 
 static size_t partial_bytes(const MfGemm *gemm, const Grid *grid)
@@ -71,7 +81,8 @@ size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
     Grid grid;
     gemm_grid(op, spec, rows, &grid);
-    return counter_bytes(&spec->gemm, &grid) + partial_bytes(&spec->gemm, &grid);
+    size_t partial = partial_bytes(&spec->gemm, &grid);
+    return partial ? counter_bytes(&spec->gemm, &grid) + partial : 0;
 }
 
 /* ---- operands ---- */
@@ -210,6 +221,15 @@ iso_status launch_gemm(const Launch *launch)
         return status;
     if (gemm->roots_out)
         bind_roots(launch, &args);
+    const Driver *driver = launch->op->module->driver;
+    size_t counters = counters_needed(gemm, &grid);
+    if (counters > COUNTER_REGION) {
+        CuResult result = driver->memset_async((uintptr_t)launch->run->workspace, 0, counters,
+                                               launch->run->stream);
+        status = driver_check(driver, result, "cuMemsetD8Async");
+        if (status)
+            return status;
+    }
     void *parameters[] = {&args, &maps};
     return launch_kernel(launch, &grid, parameters);
 }
