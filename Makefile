@@ -44,7 +44,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(BUILD)/iso.pc $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all check unit gpu_suite demo lint san clang fuzz bench deps install clean
+.PHONY: all check unit gpu_suite demo lint san clang fuzz replay bench deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -154,6 +154,10 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(lib_src) $(gen_src)
 	@clang $(CFLAGS_ALL) $(CPPFLAGS_ALL) -DISOC_PURIFY -Wno-unused-function -Wno-sign-compare \
 	    -Wno-unused-but-set-variable -fsanitize=fuzzer,address,undefined -o $@ $< $(lib_src) \
 	    $(gen_src) $(LIBS)
+
+# Kernel text of all contracts against another revision: make replay BASE=main
+replay: all
+	@BUILD=$(BUILD) BASE=$(BASE) sh tests/tools/replay.sh
 
 bench: all
 	@BUILD=$(BUILD) sh tests/tools/bench.sh
