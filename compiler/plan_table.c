@@ -8,6 +8,7 @@ enum {
     STREAM_ROWS = 64,         /* above, the tensor cores are worth feeding from shared memory */
     MULTIPROCESSORS = 132,
     STAGES_MAX = 6,
+    STREAM_SHARED = SHARED_MAX / 2, /* so that two CTAs share a multiprocessor */
     ACCUMULATORS = 256,       /* columns times products in registers, leaves apart */
     ACCUMULATORS_PAIR = 192,  /* with a second leaf beside the first */
 };
@@ -78,12 +79,31 @@ static int stages_that_fit(i64 room, i64 stage, int most)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static i64 column_ctas(Planner *planner, const Gemm *gemm, const Part *part, int tile_n)
+/* Columns (of each product) that the busiest multiprocessor streams. */
+static i64 column_load(Planner *planner, const Gemm *gemm, const Part *part, int tile_n)
 {
-    i64 ctas = 0;
+    i64 ctas = 0, leaves = gemm->leaves == LEAVES_ACROSS_CTAS ? gemm->n_leaves : 1;
     for (int g = 0; g < gemm->n_groups; g++)
         ctas += (extent_of(planner, &gemm->group[g].cols, part) + tile_n - 1) / tile_n;
-    return ctas * (gemm->n_leaves ? gemm->n_leaves : 1);
+    return (ctas * leaves + MULTIPROCESSORS - 1) / MULTIPROCESSORS * tile_n;
+}
+
+/* The tile that spreads the weights most evenly; of equals the narrowest, since its CTAs are more.
+ * With more rows a narrow tile would read them too often. */
+static int stream_columns(Planner *planner, const Gemm *gemm, const Part *part)
+{
+    static const int widths[] = {24, 32, 48, 64};
+    int best = 0;
+    i64 best_load = 0;
+    for (int i = gemm->tile_m > 16; i < (int)(sizeof widths / sizeof *widths); i++) {
+        i64 load = column_load(planner, gemm, part, widths[i]);
+        bool legal = gemm->group[0].product[0].b_k_inner || !(widths[i] & (widths[i] - 1));
+        if (!legal || (best && load >= best_load))
+            continue;
+        best = widths[i];
+        best_load = load;
+    }
+    return best;
 }
 
 static void stream_defaults(Planner *planner, i64 rows, const Part *part, Gemm *gemm)
@@ -93,15 +113,16 @@ static void stream_defaults(Planner *planner, i64 rows, const Part *part, Gemm *
     if (gemm->leaves == LEAVES_UNSET)
         gemm->leaves = gemm->n_leaves > 1 && rows <= STREAM_ROWS ? LEAVES_ACROSS_CTAS
                                                                  : LEAVES_IN_REGISTERS;
-    bool narrow = !gemm->tile_n &&
-                  (column_ctas(planner, gemm, part, 64) < MULTIPROCESSORS ||
-                   gemm->group[0].n_products > 2);
     if (!gemm->tile_n)
-        gemm->tile_n = narrow ? 32 : 64;
+        gemm->tile_n = stream_columns(planner, gemm, part);
     if (!gemm->tile_k)
         gemm->tile_k = 128;
-    if (!gemm->stages)
-        gemm->stages = stages_that_fit(SHARED_MAX - stream_waiting(gemm), stream_stage(gemm), 4);
+    if (gemm->stages)
+        return;
+    i64 stage = stream_stage(gemm), waiting = stream_waiting(gemm);
+    gemm->stages = stages_that_fit(STREAM_SHARED - waiting, stage, STAGES_MAX);
+    if (gemm->stages < 3)
+        gemm->stages = stages_that_fit(SHARED_MAX - waiting, stage, 3);
 }
 
 static void wgmma_defaults(Gemm *gemm)
@@ -129,13 +150,23 @@ static bool one_of(int value, int a, int b, int c)
     return value == a || value == b || value == c;
 }
 
+/* Column blocks of 8 are shared out to four warps, three, or at most two. */
+static bool stream_width(const Gemm *gemm)
+{
+    int n = gemm->tile_n, eights = n / 8;
+    bool power = !(n & (n - 1));
+    return n > 0 && n % 8 == 0 && n <= 128 &&
+           (eights <= 3 || eights % 4 == 0 || eights % 3 == 0) &&
+           (power || gemm->group[0].product[0].b_k_inner);
+}
+
 static bool stream_legal(Planner *planner, const Gemm *gemm)
 {
-    if (!one_of(gemm->tile_m, 16, 32, 64) || !one_of(gemm->tile_n, 32, 64, 128) ||
+    if (!one_of(gemm->tile_m, 16, 32, 64) || !stream_width(gemm) ||
         !one_of(gemm->tile_k, 32, 64, 128))
         return plan_misfit(planner, "tile %d x %d x %d: the stream kernel has 16, 32 or 64 rows by "
-                           "32, 64 or 128 columns by 32, 64 or 128", gemm->tile_m, gemm->tile_n,
-                           gemm->tile_k);
+                           "8, 16, or up to 128 columns in steps of 24 or 32 (transposed: a power "
+                           "of two) by 32, 64 or 128", gemm->tile_m, gemm->tile_n, gemm->tile_k);
     i64 need = gemm->stages * stream_stage(gemm) + stream_waiting(gemm);
     return (gemm->stages >= 2 && need <= SHARED_MAX) ||
            plan_misfit(planner, "%d stages of this tile take %lld bytes of shared memory; at least "
