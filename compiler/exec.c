@@ -8,7 +8,7 @@ void exec_box_all(const Contract *contract, i64 free_length, ExecBox *box)
     memset(box, 0, sizeof *box);
     box->free_length = free_length;
     for (int a = 0; a < contract->n_atoms; a++)
-        box->atom[a].hi = exec_atom_size(contract, a, free_length);
+        box->atom[a].hi = atom_size(contract, a, free_length);
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------- */

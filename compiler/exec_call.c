@@ -5,12 +5,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-i64 exec_atom_size(const Contract *contract, int atom, i64 free_length)
-{
-    const Axis *axis = &contract->axes[contract->atom_axis[atom]];
-    return axis->free ? free_length : axis->size;
-}
-
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 u64 exec_mask(const ExecCall *call, const DagNode *node)
@@ -67,7 +61,7 @@ static void find_run(const Contract *contract, const ExecBox *box, ExecReduce *r
     reduce->one_run = true;
     for (int i = 0; i < node->n_atoms; i++) {
         const ExecRange *range = &box->atom[node->atoms[i]];
-        i64 size = exec_atom_size(contract, node->atoms[i], box->free_length);
+        i64 size = atom_size(contract, node->atoms[i], box->free_length);
         i64 n = range->hi > range->lo ? range->hi - range->lo : 0;
         reduce->one_run &= !split || n == size;
         split |= n > 1;

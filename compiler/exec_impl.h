@@ -66,7 +66,6 @@ typedef struct ExecCall {
     ExecReduce *reduces;
 } ExecCall;
 
-i64 exec_atom_size(const Contract *contract, int atom, i64 free_length);
 /* Clears the result; marks the reduces that the box cuts. */
 void exec_call_init(ExecCall *call, const ExecJob *job, Arena *arena);
 ExecReduce *exec_reduce_of(const ExecCall *call, const DagNode *node); /* NULL: not a reduce */
