@@ -134,11 +134,12 @@ START_TEST(literals_take_the_type_beside_them)
     Built b;
     build(&b, HEAD "op o(x: bf16[tokens], z: f32[tokens])\n"
                    " -> (a, b: bf16[tokens], c: f32[tokens]) {\n"
-                   "  a = 0.1 * x; b = x - -0.1; c = f32(bf16(0.1)) * z + maximum(z, 0.1); }\n");
+                   "  a = 0.1 * x; b = x - -0.1; c = f32(bf16(0.1)) * z + maximum(z, 0.1) - --0.25; }\n");
     const char *text = printed(&b, 0);
     ck_assert_ptr_nonnull(strstr(text, "constant 0.100097656 (0x3dcd): bf16[]"));
     ck_assert_ptr_nonnull(strstr(text, "constant -0.100097656 (0xbdcd): bf16[]"));
     ck_assert_ptr_nonnull(strstr(text, "constant 0.100000001 (0x3dcccccd): f32[]"));
+    ck_assert_ptr_nonnull(strstr(text, "constant 0.25 (0x3e800000): f32[]"));
     drop(&b);
 }
 END_TEST
@@ -327,6 +328,10 @@ START_TEST(terms_tell_trees_apart)
     joined = term_join(MONOID_SUM, DT_F32, &left, &right);
     ck_assert(digest_eq(&whole, &joined));
     joined = term_join(MONOID_SUM, DT_F32, &right, &left);
+    ck_assert(!digest_eq(&whole, &joined));
+    joined = term_join(MONOID_SUM, DT_F32, &left, &left);
+    ck_assert(!digest_eq(&whole, &joined));
+    joined = term_join(MONOID_SUM, DT_F32, &right, &right);
     ck_assert(!digest_eq(&whole, &joined));
     joined = term_join(MONOID_MAX, DT_F32, &left, &right);
     ck_assert(!digest_eq(&whole, &joined));

@@ -110,6 +110,11 @@ START_TEST(join_type_rounds_its_operands)
     const Tree *rounded = part(TREE_ROUND, 0, 0, m, JOIN_LEFT, DT_BF16);
     ck_assert_str_eq(shown(part(TREE_SPLIT, 2, 0, rounded, JOIN_LEFT, DT_F32), 4),
                      "(f32[bf16[0..2]] f32[bf16[2..4]])");
+    const Tree *halves = part(TREE_SPLIT, 2, 0, m, JOIN_LEFT, DT_F32);
+    ck_assert_str_eq(shown(part(TREE_ROUND, 0, 0, halves, JOIN_LEFT, DT_BF16), 4),
+                     "bf16[(0..2 2..4)]");
+    ck_assert_str_eq(shown(part(TREE_SPLIT, 2, 0, halves, JOIN_LEFT, DT_F16), 4),
+                     "(f16[(0..1 1..2)] f16[(2..3 3..4)])f16");
 }
 END_TEST
 
@@ -254,6 +259,7 @@ START_TEST(cuts_own_whole_nodes)
     const Tree *halves = part(TREE_SPLIT, 2, 0, leaf(TREE_CHAIN), JOIN_LEFT, DT_F32);
     const Tree *halved = part(TREE_LANES, 2, 2, halves, JOIN_LEFT, DT_F32);
     ck_assert(!tree_forest(arena, tree_expand(arena, halved, 8), 2, 4, &forest));
+    ck_assert(!tree_forest(arena, tree_expand(arena, halved, 8), 4, 6, &forest));
     /* One run a lane is a contiguous part like any other. */
     ck_assert(tree_forest(arena, tree_expand(arena, lanes, 32), 0, 16, &forest));
     ck_assert_int_eq(forest.n, 1);
