@@ -10,7 +10,10 @@ git worktree prune
 git worktree add -q --detach "$work/tree" "$base" || exit 2
 trap 'git worktree remove --force "$work/tree"' EXIT
 echo "building $base"
-make -s -C "$work/tree" BUILD=build build/isoc >/dev/null || { echo "$base does not build"; exit 2; }
+if ! make -s -C "$work/tree" BUILD=build build/isoc >/dev/null; then
+    echo "$base does not build"
+    exit 2
+fi
 differ=0 all=0
 for contract in contracts/*.iso tests/gpu/contracts/*.iso; do
     all=$((all + 1))
