@@ -134,7 +134,8 @@ START_TEST(literals_take_the_type_beside_them)
     Built b;
     build(&b, HEAD "op o(x: bf16[tokens], z: f32[tokens])\n"
                    " -> (a, b: bf16[tokens], c: f32[tokens]) {\n"
-                   "  a = 0.1 * x; b = x - -0.1; c = f32(bf16(0.1)) * z + maximum(z, 0.1) - --0.25; }\n");
+                   "  a = 0.1 * x; b = x - -0.1;\n"
+                   "  c = f32(bf16(0.1)) * z + maximum(z, 0.1) - --0.25; }\n");
     const char *text = printed(&b, 0);
     ck_assert_ptr_nonnull(strstr(text, "constant 0.100097656 (0x3dcd): bf16[]"));
     ck_assert_ptr_nonnull(strstr(text, "constant -0.100097656 (0xbdcd): bf16[]"));
