@@ -157,6 +157,11 @@ int command_compile(const Options *o)
         fprintf(stderr, "isoc: error: a cubin needs `-o FILE`, or `-o -` for standard output\n");
         return OUTCOME_USAGE;
     }
+    const char *problem = o->output ? file_writable(o->output) : NULL;
+    if (problem) {
+        fprintf(stderr, "isoc: error: cannot write %s: %s\n", o->output, problem);
+        return OUTCOME_USAGE;
+    }
     bool ok = command_run(o, o->operand[0], last_stage(o), &p);
     if (!p.front)
         return command_no_memory();

@@ -71,6 +71,21 @@ static const char *write_special(const char *path, Str bytes)
     return problem;
 }
 
+const char *file_writable(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    if (strcmp(path, "-") == 0)
+        return NULL;
+    if (is_special(path))
+        return access(path, W_OK) == 0 ? NULL : strerror(errno);
+    int n = slash ? (int)(slash - path) + 1 : 1;
+    if (n >= (int)sizeof folder)
+        return strerror(ENAMETOOLONG);
+    snprintf(folder, sizeof folder, "%.*s", n, slash ? path : ".");
+    return access(folder, W_OK | X_OK) == 0 ? NULL : strerror(errno);
+}
+
 const char *file_write(const char *path, Str bytes)
 {
     if (strcmp(path, "-") == 0)

@@ -12,4 +12,7 @@ const char *file_read(const char *path, Str *bytes, Arena *arena);
  * failure the old file is as it was. NULL, or the reason. */
 const char *file_write(const char *path, Str bytes);
 
+/* NULL, or why file_write would fail: told before long work is done in vain. */
+const char *file_writable(const char *path);
+
 #endif

@@ -85,16 +85,17 @@ static bool read_device(Options *o, const char *name)
     return strcmp(name, "cpu") == 0;
 }
 
-/* -Werror, -Wname, -Wno-name. Whether the name is a warning's is for the caller to say. */
-static void read_warning(Options *o, const char *name, Arena *arena)
+/* -Werror, -Wname, -Wno-name. */
+static bool read_warning(Options *o, const char *name, Arena *arena)
 {
-    if (strcmp(name, "error") == 0) {
-        o->werror = true;
-        return;
-    }
+    if (strcmp(name, "error") == 0)
+        return o->werror = true;
     bool on = strncmp(name, "no-", 3) != 0;
     WarningSwitch w = {str_of(on ? name : name + 3), on};
+    Diags known;
+    diags_init(&known, arena, NULL);
     vec_push(arena, &o->warnings, w);
+    return diag_enable(&known, w.name, on);
 }
 
 /* -MD and -MF file. */
@@ -115,7 +116,7 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     case 'o': o->output = optarg; return true;
     case 'v': return o->verbose = true;
     case 'j': return read_jobs(o, optarg);
-    case 'W': read_warning(o, optarg, arena); return true;
+    case 'W': return read_warning(o, optarg, arena);
     case 'M': return read_deps(o, optarg, argc, argv);
     case LONG_EMIT: return read_emit(o, optarg);
     case LONG_ARCH: o->arch = optarg; return true;
