@@ -361,6 +361,27 @@ static bool add_leaf(Planner *planner, Gemm *gemm, const TreeNode *leaf, i64 bas
     return true;
 }
 
+/* The products and their operands: what a rank runs when its roots leave it. */
+static void keep_roots_only(Kernel *kernel)
+{
+    Kernel whole = *kernel;
+    Gemm *gemm = &kernel->gemm;
+    int at[MAX_BINDINGS];
+    kernel->n_bindings = 0;
+    for (int i = 0; i < whole.n_bindings; i++) {
+        at[i] = kernel->n_bindings;
+        if (whole.bindings[i].group < 0)
+            kernel->bindings[kernel->n_bindings++] = whole.bindings[i];
+    }
+    gemm->a = at[gemm->a];
+    for (int g = 0; g < gemm->n_groups; g++) {
+        gemm->group[g].n_pieces = 0;
+        gemm->group[g].pieces = NULL;
+        for (int p = 0; p < gemm->group[g].n_products; p++)
+            gemm->group[g].product[p].b = at[gemm->group[g].product[p].b];
+    }
+}
+
 bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
 {
     Gemm *gemm = &kernel->gemm;
@@ -379,28 +400,8 @@ bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
         gemm->root_leaves[i] = leaves[i].n;
     }
     plan_forest_program(planner->arena, &roots, leaves, &gemm->program);
-    return !rank->roots_out || plan_gemm_roots_only(planner, kernel);
-}
-
-bool plan_gemm_roots_only(Planner *planner, Kernel *kernel)
-{
-    Kernel whole = *kernel;
-    Gemm *gemm = &kernel->gemm;
-    int at[MAX_BINDINGS];
-    (void)planner;
-    kernel->n_bindings = 0;
-    for (int i = 0; i < whole.n_bindings; i++) {
-        at[i] = kernel->n_bindings;
-        if (whole.bindings[i].group < 0)
-            kernel->bindings[kernel->n_bindings++] = whole.bindings[i];
-    }
-    gemm->a = at[gemm->a];
-    for (int g = 0; g < gemm->n_groups; g++) {
-        gemm->group[g].n_pieces = 0;
-        gemm->group[g].pieces = NULL;
-        for (int p = 0; p < gemm->group[g].n_products; p++)
-            gemm->group[g].product[p].b = at[gemm->group[g].product[p].b];
-    }
+    if (rank->roots_out)
+        keep_roots_only(kernel);
     return true;
 }
 

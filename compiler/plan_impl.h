@@ -71,8 +71,6 @@ typedef struct RankPlan {
 
 bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel);
 bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel);
-/* Keeps the products and their operands only: what a rank runs when its roots leave it. */
-bool plan_gemm_roots_only(Planner *planner, Kernel *kernel);
 /* The join of all sources' roots and the rest of the op, from the op's whole shape. */
 bool plan_join(Planner *planner, const Kernel *shape, const OpLayout *at,
                const TreeNode *const *roots, const int *sources, int n_sources, Kernel *join);

@@ -123,23 +123,24 @@ bool plan_row(Planner *planner, Kernel *shape)
 
 typedef VEC(Run) Parts;
 
-/* The contiguous parts below all splits, each one chain or one set of lanes. */
-static void collect_parts(Arena *arena, const Tree *tree, i64 lo, i64 len, Parts *parts)
+/* The contiguous parts below all splits, each one chain or one set of lanes. Of `places` places from
+ * lo the first `len` hold elements: a short last part keeps the boundaries of a full one. */
+static void collect_parts(Arena *arena, const Tree *tree, i64 lo, i64 len, i64 places,
+                          Parts *parts)
 {
     tree = below_rounds(tree);
     if (tree->form != TREE_SPLIT && tree->form != TREE_EVERY) {
         Run run = {lo, len};
-        if (len)
-            vec_push(arena, parts, run);
+        vec_push(arena, parts, run);
         return;
     }
-    i64 end = lo + len, step = tree->form == TREE_EVERY ? tree->count : len / tree->count;
-    for (i64 at = lo, i = 0; at < end; i++) {
+    i64 step = tree->form == TREE_EVERY ? tree->count : places / tree->count;
+    for (i64 at = 0, i = 0; at < len; at += step, i++) {
         if (tree->n_parts)
             step = tree->parts[i];
-        i64 have = end - at < step ? end - at : step;
-        collect_parts(arena, tree->child, at, have, parts);
-        at += have;
+        i64 have = len - at < step ? len - at : step;
+        if (have)
+            collect_parts(arena, tree->child, lo + at, have, step, parts);
     }
 }
 
@@ -175,7 +176,7 @@ static void row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root,
     i64 lo = roots->n ? roots->v[0]->lo : 0, hi = roots->n ? roots->v[roots->n - 1]->hi : 0;
     while (leaf->form == TREE_SPLIT || leaf->form == TREE_EVERY)
         leaf = below_rounds(leaf->child);
-    collect_parts(arena, reduce->tree, 0, root->hi, &all);
+    collect_parts(arena, reduce->tree, 0, root->hi, root->hi, &all);
     for (int i = 0; i < all.n; i++)
         if (all.v[i].start >= lo && all.v[i].start < hi)
             vec_push(arena, &own, all.v[i]);

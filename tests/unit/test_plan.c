@@ -340,6 +340,50 @@ START_TEST(row_trees_are_the_contracts)
         assert_row_tree(&d, every(&trees, 64, four, DT_F32), sizes[i]);
         assert_row_tree(&d, every(&trees, 100, half, DT_F32), sizes[i]);
         assert_row_tree(&d, every(&trees, 300, every(&trees, 70, four, DT_BF16), DT_F32), sizes[i]);
+        const Tree *two = dense_split(&trees, 2, four, JOIN_PAIRWISE);
+        assert_row_tree(&d, every(&trees, 100, two, DT_F32), sizes[i]);
+        assert_row_tree(&d, every(&trees, 100, dense_split(&trees, 5, chain, JOIN_LEFT), DT_BF16),
+                        sizes[i]);
+        dense_close(&trees);
+    }
+}
+END_TEST
+
+static u32 draw(u32 *state, u32 below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+/* Splits and roundings of `places` places down to lanes or a chain. */
+static const Tree *draw_rows(Dense *d, u32 *state, i64 places, int depth)
+{
+    static const DType types[] = {DT_F32, DT_BF16, DT_F16};
+    Tree tree = {.join = (JoinForm)draw(state, 2), .type = types[draw(state, 3)]};
+    u32 form = depth ? draw(state, 5) : 4;
+    i64 n = 2 + draw(state, 3);
+    if (form == 4) {
+        tree.form = TREE_LANES;
+        tree.count = (i64)1 << draw(state, 5);
+        tree.run = 1 + draw(state, 9);
+        tree.child = dense_tree(d, (Tree){.form = TREE_CHAIN});
+        return draw(state, 3) ? dense_tree(d, tree) : tree.child;
+    }
+    tree.form = form == 3 ? TREE_ROUND : form == 2 && places % n == 0 ? TREE_SPLIT : TREE_EVERY;
+    tree.count = tree.form == TREE_SPLIT ? n : 12 * (1 + draw(state, 9));
+    i64 below = form == 3 ? places : tree.form == TREE_SPLIT ? places / n : tree.count;
+    tree.child = draw_rows(d, state, below, depth - 1);
+    return dense_tree(d, tree);
+}
+
+START_TEST(random_row_trees_are_the_contracts)
+{
+    u32 state = 88172645u + (u32)_i;
+    for (int i = 0; i < 200; i++) {
+        Dense trees, d;
+        i64 extent = 1 + draw(&state, 400);
+        dense_open(&trees, QWEN);
+        assert_row_tree(&d, draw_rows(&trees, &state, extent, 3), extent);
         dense_close(&trees);
     }
 }
@@ -504,6 +548,7 @@ Suite *plan_suite(void)
     tcase_add_test(tests, equal_kernels_are_one);
     tcase_add_test(tests, a_norm_is_a_row_kernel_of_lanes);
     tcase_add_test(tests, row_trees_are_the_contracts);
+    tcase_add_loop_test(tests, random_row_trees_are_the_contracts, 0, 4);
     tcase_add_test(tests, a_cut_row_sum_leaves_roots_and_joins_them);
     tcase_add_test(tests, halves_of_a_result_make_one_map);
     tcase_add_test(tests, a_scaled_operand_fits_no_family);
