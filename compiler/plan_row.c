@@ -123,8 +123,8 @@ bool plan_row(Planner *planner, Kernel *shape)
 
 typedef VEC(Run) Parts;
 
-/* The contiguous parts below all splits, each one chain or one set of lanes. Of `places` places from
- * lo the first `len` hold elements: a short last part keeps the boundaries of a full one. */
+/* The contiguous parts below all splits, each one chain or one set of lanes. Of `places` places
+ * from lo the first `len` hold elements: a short last part keeps the boundaries of a full one. */
 static void collect_parts(Arena *arena, const Tree *tree, i64 lo, i64 len, i64 places,
                           Parts *parts)
 {
