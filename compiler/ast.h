@@ -99,6 +99,7 @@ typedef struct AstExpr {
     int type;              /* DType, -1 unknown */
     u64 axis_mask;         /* atomic axes that the value depends on */
     int ref;               /* NAME: parameter (>= 0) or ~local; CALL: FnId */
+    int full_depth, full_size; /* with the values of locals in place of their names: bounded */
 } AstExpr;
 
 /* ---- ops -------------------------------------------------------------------------------- */

@@ -77,11 +77,35 @@ static void allot(Checker *c)
     c->ops = arena_array(c->arena, OpState, ast->ops.n + 1);
 }
 
+/* Lists are searched one by one: what no contract of a model needs is refused at once. */
+static bool is_few(Checker *c, const char *what, int n, int most)
+{
+    if (n <= most)
+        return true;
+    Diag *d = fault(c, DIAG_TOO_MANY, (Span){0}, "%d %s, more than the %d that a contract may have",
+                    n, what, most);
+    diag_note(c->diags, d, "make two contracts of it: an engine can load both");
+    return false;
+}
+
+static bool is_small(Checker *c)
+{
+    const Ast *ast = c->ast;
+    bool small = is_few(c, "params", ast->params.n, ITEMS_MAX);
+    small &= is_few(c, "ops", ast->ops.n, ITEMS_MAX);
+    small &= is_few(c, "schedules", ast->schedules.n, ITEMS_MAX);
+    small &= is_few(c, "axes", ast->axes.n, DECLS_MAX);
+    small &= is_few(c, "trees", ast->trees.n, DECLS_MAX);
+    return small & is_few(c, "layouts", ast->layouts.n, DECLS_MAX);
+}
+
 bool check_contract(const Ast *ast, Contract *contract, Arena *arena, Diags *diags)
 {
     Checker c = {.ast = ast, .contract = contract, .arena = arena, .diags = diags};
-    allot(&c);
     bool sound = true;
+    if (!is_small(&c))
+        return false;
+    allot(&c);
     for (int id = 0; id < CHECK_COUNT; id++)
         run_check(&c, (CheckId)id);
     for (int id = 0; id < CHECK_COUNT; id++)

@@ -354,9 +354,44 @@ static Value value_of(Scope *scope, AstExpr *e)
     return refused;
 }
 
+static void measure(Scope *scope, AstExpr *e)
+{
+    int at = e->kind == EXPR_NAME ? symbol_of(&scope->state->symbols, e->name.text) : -1;
+    if (at >= 0) {
+        e->full_depth = scope->state->symbols.v[at].full_depth;
+        e->full_size = scope->state->symbols.v[at].full_size;
+    }
+    for (int i = 0; i < e->args.n; i++) {
+        const AstExpr *arg = e->args.v[i];
+        e->full_depth = e->full_depth > arg->full_depth ? e->full_depth : arg->full_depth;
+        e->full_size += arg->full_size;
+        if (e->full_size > FULL_SIZE_MAX)
+            break;
+    }
+    e->full_depth++;
+    e->full_size++;
+}
+
+/* Sharing makes expressions that are small as written and endless written out. */
+static bool is_bounded(Scope *scope, AstExpr *e, int type)
+{
+    measure(scope, e);
+    if (type == TYPE_REFUSED ||
+        (e->full_depth <= FULL_DEPTH_MAX && e->full_size <= FULL_SIZE_MAX))
+        return true;
+    Diag *d = fault(scope->c, DIAG_TOO_LARGE, e->span,
+                    "with its locals written out this has more than %d operations, or is more "
+                    "than %d deep", FULL_SIZE_MAX, FULL_DEPTH_MAX);
+    diag_note(scope->c->diags, d, "make two ops of it: what one sets, the other takes");
+    e->full_depth = e->full_size = 1;
+    return false;
+}
+
 Value check_value(Scope *scope, AstExpr *e)
 {
     Value value = value_of(scope, e);
+    if (!is_bounded(scope, e, value.type))
+        value = refused;
     e->type = value.type < 0 ? -1 : value.type;
     e->axis_mask = value.mask;
     return value;

@@ -5,6 +5,16 @@
 
 #include "contract.h"
 
+/* What the later stages may count on: their walks recurse, and look things up one by one. */
+enum {
+    ITEMS_MAX = 1024,      /* params, ops, schedules; statements and tensors of an op */
+    DECLS_MAX = 256,       /* axes, trees, layouts */
+    TREE_DEPTH_MAX = 64,   /* with names written out */
+    PARTS_WRITTEN_MAX = 65536,
+    FULL_DEPTH_MAX = 1000, /* of an expression with its locals written out, */
+    FULL_SIZE_MAX = 65536, /* and its operations */
+};
+
 typedef enum Subject {
     OF_CONTRACT,
     OF_PARAM,
@@ -36,6 +46,7 @@ typedef struct Symbol {
     int statement;   /* that defines all of it; -1 for parameters and what is set by parts */
     int type;        /* DType; TYPE_REFUSED: uses are not judged */
     u64 mask;
+    int full_depth, full_size;
     bool used;
 } Symbol;
 

@@ -34,6 +34,18 @@ void check_op_once(Checker *c, int index)
     }
 }
 
+void check_op_small(Checker *c, int index)
+{
+    const AstOp *op = &c->ast->ops.v[index];
+    c->contract->ops[index] = (Op){.ast = op, .name = op->name.text};
+    if (op->body.n <= ITEMS_MAX && op->params.n + op->results.n <= ITEMS_MAX)
+        return;
+    Diag *d = fault(c, DIAG_TOO_MANY, op->name.span,
+                    "op '%.*s' has more than %d statements, or parameters and results",
+                    STR_FMT(op->name.text), ITEMS_MAX);
+    diag_note(c->diags, d, "make several ops of it: what one sets, the next takes");
+}
+
 /* ---- symbols --------------------------------------------------------------------------------- */
 
 static bool is_new(Checker *c, const Symbols *symbols, Name name)
@@ -339,11 +351,15 @@ void check_op_values(Checker *c, int index)
         } else if (symbol && symbol->kind == SYMBOL_LOCAL) {
             symbol->type = value.type;
             symbol->mask = value.mask;
+            symbol->full_depth = statement->value->full_depth;
+            symbol->full_size = statement->value->full_size;
         } else if (symbol && symbol->type != TYPE_REFUSED) {
             const char *what = str_format(c->arena, "'%.*s'", STR_FMT(symbol->name.text)).s;
             want_type(&scope, statement->value, &value, (DType)symbol->type, what);
             if (value.type == TYPE_REFUSED)
                 statement->value->type = -1;
+            symbol->full_depth = statement->value->full_depth;
+            symbol->full_size = statement->value->full_size;
         }
     }
 }

@@ -28,7 +28,11 @@ static void unknown_tree(Checker *c, Name name)
 static void check_counts(Checker *c, const AstTree *tree)
 {
     i64 value;
-    if (tree->form == TREE_SPLIT && tree->parts.n) {
+    if (tree->form == TREE_SPLIT && tree->parts.n > PARTS_WRITTEN_MAX) {
+        Diag *d = fault(c, DIAG_BAD_PART, tree->span, "%d written parts, more than %d",
+                        tree->parts.n, PARTS_WRITTEN_MAX);
+        diag_note(c->diags, d, "split the axis twice: split [a, b, ...] { split N { ... } ... }");
+    } else if (tree->form == TREE_SPLIT && tree->parts.n) {
         for (int i = 0; i < tree->parts.n; i++)
             number_int(c, &tree->parts.v[i], 1, COUNT_MAX, DIAG_BAD_PART, "a part's length",
                        &value);
@@ -42,26 +46,57 @@ static void check_counts(Checker *c, const AstTree *tree)
     }
 }
 
-static void check_nodes(Checker *c, const AstTree *tree, int hops)
+/* Levels with names written out; 0 for a circle, which is told where it is declared. */
+static int levels_of(const Ast *ast, const AstTree *tree)
+{
+    int levels = 0, hops = 0;
+    while (tree) {
+        levels++;
+        const AstTreeDecl *decl = tree->form == TREE_NAME ? decl_of(ast, tree->name.text) : NULL;
+        if (decl && ++hops > ast->trees.n)
+            return 0;
+        tree = decl ? decl->tree : tree->child;
+    }
+    return levels;
+}
+
+static void check_depth(Checker *c, const AstTree *tree)
+{
+    const AstTree *last = tree;
+    if (levels_of(c->ast, tree) <= TREE_DEPTH_MAX)
+        return;
+    while (last->child)
+        last = last->child;
+    if (last->form == TREE_NAME &&
+        levels_of(c->ast, decl_of(c->ast, last->name.text)->tree) > TREE_DEPTH_MAX) {
+        c->failed = true; /* told at that declaration */
+        return;
+    }
+    Diag *d = fault(c, DIAG_TOO_DEEP, tree->span, "this tree is more than %d forms deep",
+                    TREE_DEPTH_MAX);
+    diag_note(c->diags, d, "a deep order of few elements is written as parts: split [a, b, ...]");
+}
+
+/* A name's tree is sound if its declaration is; faults are told there. */
+static void check_reference(Checker *c, Name name)
+{
+    const AstTreeDecl *decl = decl_of(c->ast, name.text);
+    if (!decl)
+        unknown_tree(c, name);
+    else if (c->status[CHECK_TREE_KNOWN]) /* in an op; trees themselves are told one by one */
+        c->failed |= !has_passed(c, CHECK_TREE_KNOWN, (int)(decl - c->ast->trees.v));
+}
+
+static void check_nodes(Checker *c, const AstTree *tree)
 {
     DType type;
+    check_depth(c, tree);
     for (; tree; tree = tree->child) {
         check_counts(c, tree);
         if (tree->type.text.n)
             type_of_name(c, tree->type, &type);
-        if (tree->form != TREE_NAME)
-            continue;
-        const AstTreeDecl *decl = decl_of(c->ast, tree->name.text);
-        if (!decl) {
-            unknown_tree(c, tree->name);
-        } else if (hops > c->ast->trees.n) {
-            c->failed = true; /* a circle, told where it is declared */
-        } else {
-            bool quiet = c->quiet;
-            c->quiet = true; /* its faults are told at its declaration */
-            check_nodes(c, decl->tree, hops + 1);
-            c->quiet = quiet;
-        }
+        if (tree->form == TREE_NAME)
+            check_reference(c, tree->name);
     }
 }
 
@@ -69,7 +104,7 @@ bool tree_is_sound(Checker *c, const AstTree *tree)
 {
     bool failed = c->failed;
     c->failed = false;
-    check_nodes(c, tree, 0);
+    check_nodes(c, tree);
     bool sound = !c->failed;
     c->failed |= failed;
     return sound;
@@ -114,10 +149,34 @@ void check_tree(Checker *c, int index)
         diag_note(c->diags, d, "a tree ends in mma, chain or chain add");
         return;
     }
-    check_nodes(c, decl->tree, 0);
-    if (c->failed)
-        return;
+    check_nodes(c, decl->tree);
+}
+
+/* Whether all names below lead to sound trees. */
+static bool is_resolved(const Checker *c, const AstTree *tree)
+{
+    for (int hops = 0; tree && hops <= c->ast->trees.n;) {
+        if (tree->form != TREE_NAME) {
+            tree = tree->child;
+            continue;
+        }
+        const AstTreeDecl *decl = decl_of(c->ast, tree->name.text);
+        if (!decl || !has_passed(c, CHECK_TREE_SOUND, (int)(decl - c->ast->trees.v)))
+            return false;
+        tree = decl->tree;
+        hops++;
+    }
+    return tree == NULL;
+}
+
+void build_tree(Checker *c, int index)
+{
+    const AstTreeDecl *decl = &c->ast->trees.v[index];
     Contract *contract = c->contract;
+    if (!is_resolved(c, decl->tree)) {
+        c->failed = true;
+        return;
+    }
     contract->trees[contract->n_trees++] =
         (struct NamedTree){decl->name, contract_tree(contract, decl->tree, c->arena)};
 }
@@ -151,6 +210,9 @@ static const i64 *part_values(const Ast *ast, const Numbers *parts, Arena *arena
 
 const Tree *contract_tree(const Contract *contract, const AstTree *tree, Arena *arena)
 {
+    for (int i = 0; tree->form == TREE_NAME && i < contract->n_trees; i++)
+        if (str_eq(contract->trees[i].name.text, tree->name.text))
+            return contract->trees[i].tree;
     if (tree->form == TREE_NAME)
         return contract_tree(contract, decl_of(contract->ast, tree->name.text)->tree, arena);
     const Ast *ast = contract->ast;

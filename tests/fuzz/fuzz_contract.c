@@ -1,11 +1,11 @@
-/* Any bytes as a contract: no crash, no leak, no endless loop; what is accepted prints to a text that
- * is accepted and prints to itself, and has a meaning. Input: the main file; after a line `%%`, a
- * file that every other include gets. */
+/* Any bytes as a contract: no crash, no leak, no endless loop; what is accepted prints to a text
+ * that is accepted and prints to itself, and has a meaning and, if it is small, a plan. Input: the
+ * main file; after a line `%%`, a file that every include gets. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "dag.h"
 #include "parse.h"
+#include "plan.h"
 
 typedef struct Input {
     Str main, other;
@@ -52,6 +52,35 @@ static void check_printing(Arena *arena, const Ast *ast)
     trap(str_eq(printed(arena, &again), input.main));
 }
 
+/* Trees are expanded and ranks enumerated: sizes decide the time. */
+static bool is_small(const Contract *contract)
+{
+    for (int i = 0; i < contract->n_axes; i++)
+        if (contract->axes[i].size > 20000)
+            return false;
+    for (int i = 0; i < contract->n_layouts; i++) {
+        i64 ranks = 1;
+        for (int m = 0; m < contract->layouts[i].n_meshes && ranks <= 64; m++)
+            ranks *= contract->layouts[i].meshes[m].degree;
+        if (ranks > 64)
+            return false;
+    }
+    return contract->n_layouts <= 4 && contract->n_ops <= 8;
+}
+
+static void check_plan(Arena *arena, const Dag *dag, Diags *diags)
+{
+    Plan plan;
+    int errors = diags->errors;
+    if (plan_build(dag, NULL, &plan, arena, diags)) {
+        Text out = {.arena = arena};
+        plan_print(&plan, &out);
+        plan_json(&plan, &out);
+    } else {
+        trap(diags->errors > errors);
+    }
+}
+
 static void check_meaning(Arena *arena, const Ast *ast, Diags *diags)
 {
     Contract contract;
@@ -65,6 +94,8 @@ static void check_meaning(Arena *arena, const Ast *ast, Diags *diags)
         dag_canonical(&dag, &dag.ops[i], &out);
         dag_print(&dag, &dag.ops[i], &out);
     }
+    if (is_small(&contract))
+        check_plan(arena, &dag, diags);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -131,7 +131,7 @@ START_TEST(golden_files)
 }
 END_TEST
 
-/* What no file of the folder can hold: 4 MiB, a chain of includes, and warnings, which are golden. */
+/* What no file of the folder can hold: 4 MiB, a chain of includes, and warnings: golden. */
 static bool is_met_elsewhere(DiagId id)
 {
     return id == DIAG_FILE_TOO_LARGE || id == DIAG_INCLUDE_DEEP || id == DIAG_UNUSED ||
