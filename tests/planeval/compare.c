@@ -1,23 +1,9 @@
-/* compare PLANEVAL [CONTRACT.iso...]: for each op, layout and some row counts, the kernels of the
- * plan (by the evaluator of plans, a program of its own) against the executor, bit for bit. Without
- * contracts: a small one built in memory. */
+/* The kernels of a plan, run by the evaluator of plans, against the executor. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "subject.h"
-
-typedef struct Counts {
-    long jobs, elements, differ;
-} Counts;
-
-typedef struct Compare {
-    const char *planeval, *folder;
-    const Subject *subject;
-    Arena *arena; /* of one sample */
-    Counts counts;
-} Compare;
+#include "compare.h"
 
 static Str path_of(const Compare *c, const char *kind, int a, int b)
 {
@@ -103,7 +89,7 @@ static void compare_result(Compare *c, const Sample *s, int job, int result, Str
             continue;
         first = differ++ ? first : e;
     }
-    if (differ)
+    if (differ && !c->quiet)
         printf("DIFFER: op %.*s layout %.*s, %lld rows: %ld of %zu elements of result %d, "
                "element %zu first\n", STR_FMT(s->op->op->name), STR_FMT(layout),
                (long long)s->rows, differ, size / each, result, first);
@@ -128,7 +114,8 @@ static bool write_params(const Compare *c, const Sample *s)
 static bool run_jobs(const Compare *c, const Text *jobs)
 {
     Str path = path_of(c, "jobs", 0, 0);
-    Str command = str_format(c->arena, "%s %s/plan0_0 %s", c->planeval, c->folder, path.s);
+    Str command = str_format(c->arena, "%s %s/plan0_0 %s%s", c->planeval, c->folder, path.s,
+                             c->quiet ? " 2>/dev/null" : "");
     return write_bytes(path, jobs->s, (size_t)jobs->n) && system(command.s) == 0;
 }
 
@@ -164,7 +151,12 @@ static bool compare_op(Compare *c, const OpDag *op, i64 rows, int kind)
     return true;
 }
 
-static bool compare_subject(Compare *c, const i64 *rows, int n_rows)
+static bool is_wanted(const Compare *c, int op)
+{
+    return !c->op || str_is(c->subject->dag->ops[op].op->name, c->op);
+}
+
+bool compare_subject(Compare *c, const i64 *rows, int n_rows)
 {
     Text plan = {.arena = c->subject->arena};
     plan_json(c->subject->plan, &plan);
@@ -172,44 +164,10 @@ static bool compare_subject(Compare *c, const i64 *rows, int n_rows)
     bool ok = write_bytes(path_of(c, "plan", 0, 0), plan.s, (size_t)plan.n);
     arena_free(c->arena);
     for (int o = 0; ok && o < c->subject->dag->n_ops; o++)
-        for (int i = 0; ok && i < n_rows; i++) {
+        for (int i = 0; ok && is_wanted(c, o) && i < n_rows; i++) {
             c->arena = arena_new();
             ok = compare_op(c, &c->subject->dag->ops[o], rows[i], i % 3);
             arena_free(c->arena);
         }
     return ok;
-}
-
-static bool compare_file(Compare *c, const char *path)
-{
-    static const i64 few[] = {3, 65}, many[] = {1, 5, 40, 129, 0};
-    Subject subject;
-    Counts none = {0};
-    bool opened = path ? subject_file(&subject, path) : subject_small(&subject);
-    if (!opened)
-        return false;
-    c->subject = &subject;
-    c->counts = none;
-    bool ok = compare_subject(c, path ? few : many, path ? 2 : 5);
-    printf("%s: %ld of %ld elements differ, %ld runs of plans, %d kernels\n",
-           path ? path : "a small layer", c->counts.differ, c->counts.elements, c->counts.jobs,
-           subject.plan->kernels.n);
-    ok &= c->counts.differ == 0 && c->counts.elements > 0;
-    subject_close(&subject);
-    return ok;
-}
-
-int main(int argc, char **argv)
-{
-    char folder[] = "/tmp/planeval-XXXXXX";
-    Compare c = {.planeval = argc > 1 ? argv[1] : "build/planeval"};
-    if (!mkdtemp(folder))
-        return EXIT_FAILURE;
-    c.folder = folder;
-    bool ok = argc > 2 || compare_file(&c, NULL);
-    for (int i = 2; i < argc; i++)
-        ok &= compare_file(&c, argv[i]);
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 && ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -9,19 +9,56 @@
 
 /* ---- contracts ------------------------------------------------------------------------------- */
 
-bool subject_small(Subject *subject)
+/* Joins in bf16, products rounded before they are added. */
+static void odd_trees(Dense *d)
+{
+    const Tree *add = dense_tree(d, (Tree){.form = TREE_CHAIN_ADD});
+    d->parallel = dense_tree(d, (Tree){.form = TREE_SPLIT, .count = 8, .join = JOIN_LEFT,
+                                       .type = DT_BF16, .child = d->whole});
+    d->row = dense_tree(d, (Tree){.form = TREE_LANES, .count = 32, .run = 4, .type = DT_F32,
+                                  .join = JOIN_PAIRWISE, .child = add});
+}
+
+/* A row-parallel product and a norm in f32: every bit of the sums shows, and the squares are not
+ * exact. */
+static void wide_ops(Dense *d)
+{
+    OpDag *op = dense_op(d, "sum_f32");
+    const DagNode *h = dense_param(d, op, "h", DT_BF16, AXES(D_TOKENS, D_FFN));
+    const DagNode *w = dense_param(d, op, "w", DT_BF16, AXES(D_HIDDEN, D_FFN));
+    const DagNode *sum = dense_product_sum(d, op, d->parallel, h, w, AXES(D_FFN));
+    dense_result(d, op, "y", DT_F32, sum, AXES(D_TOKENS, D_HIDDEN));
+
+    op = dense_op(d, "norm_f32");
+    const DagNode *x = dense_param(d, op, "x", DT_F32, AXES(D_TOKENS, D_HIDDEN));
+    const DagNode *ss = dense_reduce(d, op, MONOID_SUM, d->row,
+                                     dense_binary(d, op, DAG_MUL, x, x), AXES(D_HIDDEN));
+    dense_result(d, op, "y", DT_F32,
+                 dense_binary(d, op, DAG_MUL, x, dense_fn(d, op, FN_SQRT, ss)),
+                 AXES(D_TOKENS, D_HIDDEN));
+}
+
+bool subject_small(Subject *subject, bool odd)
 {
     Dense *d = malloc(sizeof *d);
     Plan *plan = calloc(1, sizeof *plan);
     dense_open(d, (DenseSizes){.hidden = 256, .ffn = 384, .kv = 8, .group = 2, .half = 8,
                                .vocab = 80});
+    if (odd)
+        odd_trees(d);
     dense_ops(d);
+    wide_ops(d);
     dense_layout(d, "single");
     dense_tp(d, "tp2", 2, false);
     dense_tp(d, "tp4_sequence", 4, true);
     dense_tp(d, "tp8", 8, false);
     dense_tp(d, "tp8_sequence", 8, true);
     bool ok = plan_build(&d->dag, NULL, plan, d->arena, &d->diags);
+    if (!ok) {
+        Text text = {.arena = d->arena};
+        diags_render_text(&d->diags, &text, false);
+        fprintf(stderr, "%s", text_str(&text).s);
+    }
     *subject = (Subject){d->arena, &d->contract, &d->dag, plan, NULL};
     return ok;
 }

@@ -16,8 +16,8 @@ typedef struct Subject {
     void *owner;
 } Subject;
 
-/* A contract in memory with small sizes and layouts of many kinds. */
-bool subject_small(Subject *subject);
+/* A layer in memory with small sizes and layouts of several kinds; odd: with trees that round. */
+bool subject_small(Subject *subject, bool odd);
 /* A contract's file, all its layouts; prints why not. */
 bool subject_file(Subject *subject, const char *path);
 void subject_close(Subject *subject);
