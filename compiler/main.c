@@ -61,7 +61,8 @@ int main(int argc, char **argv)
     if (options_read(argc, argv, &options, &problem, arena))
         code = run(&options, arena);
     else
-        fprintf(stderr, "isoc: error: %.*s\nisoc: `isoc --help` lists the commands and options\n", STR_FMT(problem));
+        fprintf(stderr, "isoc: error: %.*s\nisoc: `isoc --help` lists the commands and options\n",
+                STR_FMT(problem));
     if (code == OUTCOME_OK && (fflush(stdout) != 0 || ferror(stdout))) {
         fprintf(stderr, "isoc: error: standard output cannot be written\n");
         code = OUTCOME_USAGE;
