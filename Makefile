@@ -42,7 +42,7 @@ gen_head := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.h $(BUILD)/g
 
 map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
-outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(BUILD)/iso.pc $(if $(main_src),$(BUILD)/isoc)
+outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
 .PHONY: all check unit gpu_suite demo lint san clang fuzz replay bench deps install clean
 .DELETE_ON_ERROR:
@@ -95,10 +95,6 @@ $(BUILD)/isoc: $(main_obj) $(BUILD)/libiso.a
 $(BUILD)/unit: $(unit_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $$(pkg-config --libs check) $(LIBS)
-
-$(BUILD)/iso.pc: tests/tools/iso.pc.in Makefile
-	@mkdir -p $(@D)
-	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
 # The GPU suite is built anywhere; it runs where there is a driver.
 gpu_obj := $(call object,$(wildcard tests/gpu/*.c))
@@ -167,14 +163,16 @@ deps:
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
-	    $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/isoc
+	    $(DESTDIR)$(PREFIX)/include/iso $(DESTDIR)$(PREFIX)/share/isoc
 	install -m 755 $(BUILD)/isoc $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(BUILD)/libiso.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 $(BUILD)/libiso.so $(DESTDIR)$(PREFIX)/lib/libiso.so.$(VERSION)
 	ln -sf libiso.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libiso.so.0
 	ln -sf libiso.so.0 $(DESTDIR)$(PREFIX)/lib/libiso.so
-	install -m 644 runtime/iso.h runtime/status.def $(DESTDIR)$(PREFIX)/include/
-	install -m 644 $(BUILD)/iso.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	install -m 644 runtime/iso.h runtime/status.def compiler/isoc.h \
+	    $(DESTDIR)$(PREFIX)/include/iso/
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tests/tools/iso.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/iso.pc
 	cp -r contracts $(DESTDIR)$(PREFIX)/share/isoc/
 
 clean:
