@@ -22,7 +22,8 @@ static const char text[] =
     "op head(q: bf16[heads, rot]) -> y: bf16[rot] { y = q[heads 5]; }\n"
     "layout l { dp 2 cuts tokens; tp 4 cuts kv replicating, vocab else tokens;\n"
     "           ep = dp * tp cuts rot; op norm { tp cuts hidden; } }\n"
-    "schedule norm when tokens < 64 { tile 1 x 2 x H; stages 3; leaves across ctas; kernel stream; }\n"
+    "schedule norm when tokens < 64 { tile 1 x 2 x H; stages 3; leaves across ctas;\n"
+    "                                 kernel stream; }\n"
     "schedule norm when tokens >= 64 { leaves in registers; kernel wgmma; }\n";
 
 static Front f;
@@ -135,10 +136,12 @@ START_TEST(no_consequences)
 #define HEAD "contract t version 1; numerics sm_90;"
     errors_of(HEAD "axis a = N; op f(x: f32[a]) -> y: f32[a] { y = x / len(a); }"
                    "layout l { tp 2 cuts a; }");
-    errors_of(HEAD "axis a = 4; op f(x: f32[b]) -> y: f32[a] { s = x + x; y = sum(a by chain) s; }");
+    errors_of(HEAD "axis a = 4;"
+                   "op f(x: f32[b]) -> y: f32[a] { s = x + x; y = sum(a by chain) s; }");
     errors_of(HEAD "axis a = 4; tree t = split 0 { chain } left f32; tree u = round f32 { t };"
                    "op f(x: f32[a]) -> y: f32[] { y = sum(a by u) x; }");
-    errors_of(HEAD "axis a = 4; op f(x: f32[a]) -> y: f32[a] { s = z; t = s * s; y = t + exp(s); }");
+    errors_of(HEAD "axis a = 4;"
+                   "op f(x: f32[a]) -> y: f32[a] { s = z; t = s * s; y = t + exp(s); }");
     errors_of(HEAD "axis a = 4; op f(x: bf16[a]) -> y: f32[a] { s = x * f32(x); y = s; }");
     errors_of(HEAD "axis a = 4; op f(x: fp32[a]) -> y: f32[a] { y = x; }");
     errors_of(HEAD "axis a = 4; op f(x: f32[a]) -> y: f32[a] { y[a 9] = x[a 0]; }");
