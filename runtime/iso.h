@@ -164,7 +164,7 @@ iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
                        const iso_tensor *tensors, int n, const iso_run *run);
 
 /* The kernel that a run with this many global rows launches; its name holds the hash of its text.
- * For logs and tests. */
+ * For logs and tests; "" where the rank is idle. */
 iso_status iso_op_kernel(const iso_op *op, iso_phase phase, int64_t rows, int schedule,
                          const char **name);
 

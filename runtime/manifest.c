@@ -400,7 +400,7 @@ static void read_variant(Reader *r, json_t *object, MfVariant *variant, int rank
         bad(r, "specs", "has not one element a rank");
     variant->specs = take(r, (size_t)n, sizeof(int));
     for (int i = 0; variant->specs && i < n; i++)
-        variant->specs[i] = (int)element_int(r, specs, i, "specs", 0, r->out->n_specs - 1);
+        variant->specs[i] = (int)element_int(r, specs, i, "specs", -1, r->out->n_specs - 1);
 }
 
 static void read_sources(Reader *r, json_t *object, MfLayoutOp *at, int ranks)

@@ -103,7 +103,7 @@ typedef struct MfPart {
 
 typedef struct MfVariant {
     int64_t rows_min, rows_max;
-    int *specs; /* per rank */
+    int *specs; /* per rank; -1: the rank is idle */
 } MfVariant;
 
 typedef struct MfRanks {

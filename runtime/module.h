@@ -39,7 +39,7 @@ int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, i
 int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows);
 const MfPart *op_part(const iso_op *op, iso_phase phase);
 /* The spec that a run binds: of the schedule asked for, else of the first that takes the rows. NULL
- * if there is none. */
+ * where the rank is idle: its part of the op is empty. */
 const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule);
 /* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
 iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spec,

@@ -39,7 +39,8 @@ const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int sched
     for (int i = 0; i < op->at->n_variants; i++) {
         const MfVariant *variant = &op->at->variants[i];
         if (schedule ? i == schedule - 1 : rows >= variant->rows_min && rows <= variant->rows_max)
-            return &manifest->specs[variant->specs[op->rank]];
+            return variant->specs[op->rank] < 0 ? NULL
+                                                : &manifest->specs[variant->specs[op->rank]];
     }
     return NULL;
 }
