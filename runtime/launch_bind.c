@@ -1,0 +1,62 @@
+/* What every family's launcher needs: the launch itself, and the column groups of products. */
+#include "launch.h"
+
+iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
+{
+    const iso_module *module = launch->op->module;
+    const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
+    CuResult result = module->driver->launch(
+        module->functions[launch->spec->kernel], grid->x, grid->y, grid->z, grid->threads, 1, 1,
+        (unsigned)grid->shared_bytes, launch->run->stream, args, NULL);
+    return driver_check(module->driver, result, kernel->name);
+}
+
+/* ---- column groups ---- */
+
+int64_t groups_columns(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
+{
+    int64_t columns = 0;
+    for (int g = 0; g < gemm->n_groups; g++)
+        columns += part_size(op->module->manifest, op_part(op, phase), &gemm->group[g].cols, rows);
+    return columns;
+}
+
+int groups_parts(const MfGemm *gemm)
+{
+    int parts = 1;
+    for (int g = 0; g < gemm->n_groups; g++)
+        if (gemm->group[g].n_products > parts)
+            parts = gemm->group[g].n_products;
+    return parts;
+}
+
+static iso_status bind_view(const Launch *launch, const MfGroup *group, int binding, IsoView *out)
+{
+    const MfAtoms *dims[] = {&launch->spec->gemm.rows, &group->cols};
+    View view;
+    iso_status status = view_bind(launch->op, launch->phase, &launch->spec->bindings[binding], dims,
+                                  2, launch->tensors, launch->run->rows, &view);
+    if (status)
+        return status;
+    out->ptr = view.data;
+    for (int d = 0; d < ISO_DIMS; d++)
+        out->stride[d] = view.stride[d];
+    return ISO_OK;
+}
+
+iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    iso_status status = ISO_OK;
+    for (int g = 0; g < gemm->n_groups && !status; g++) {
+        const MfGroup *group = &gemm->group[g];
+        groups[g].columns =
+            (int)part_size(launch->op->module->manifest, op_part(launch->op, launch->phase),
+                           &group->cols, launch->run->rows);
+        for (int i = 0; views && !status && i < group->n_operands; i++)
+            status = bind_view(launch, group, group->operand[i], &groups[g].operand[i]);
+        for (int i = 0; views && !status && i < group->n_results; i++)
+            status = bind_view(launch, group, group->result[i], &groups[g].result[i]);
+    }
+    return status;
+}
