@@ -12,6 +12,7 @@ missing() {
         case $what in
         build)
             have "${CC:-cc}" || echo gcc libc6-dev
+            have "${CXX:-c++}" || echo g++
             have make || echo make
             have flex || echo flex
             have bison || echo bison

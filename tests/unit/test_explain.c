@@ -120,10 +120,10 @@ START_TEST(long_expressions_are_cut)
     Dag dag;
     char body[4096] = "contract c version 1; numerics sm_90; axis t ragged, h = 4;\n"
                       "op o(x: f32[t, h]) -> y: f32[t] {\n a0 = x + x;\n";
-    for (int i = 1; i < 60; i++)
+    for (int i = 1; i < 13; i++)
         snprintf(body + strlen(body), sizeof body - strlen(body), " a%d = a%d * a%d;\n", i, i - 1,
                  i - 1);
-    strcat(body, " y = sum(h by chain) a59; }\n");
+    strcat(body, " y = sum(h by chain) a12; }\n");
     front_open(&f, body);
     ck_assert_msg(front_parse(&f), "%s", front_text(&f));
     ck_assert_msg(check_contract(&f.ast, &contract, f.arena, &f.diags), "%s", front_text(&f));
