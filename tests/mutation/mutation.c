@@ -350,6 +350,7 @@ int main(int argc, char **argv)
     mutate_meanings();
     mutate_parts();
     snprintf(command, sizeof command, "rm -rf %s", folder);
-    printf("%s\n", failed ? "FAILED: a mutation went unseen" : "every mutation turns the suite red");
+    printf("%s\n", failed ? "FAILED: a mutation went unseen"
+                         : "every mutation turns the suite red");
     return system(command) == 0 && !failed ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -163,25 +163,30 @@ static int part_of(const Tree *tree, i64 i, i64 n)
     return p;
 }
 
-static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n);
+static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n, int places);
 
-static Value parts_of(const Reading *r, const Tree *tree, const i64 *k, int n)
+/* n elements in the first of so many places. */
+static Value parts_of(const Reading *r, const Tree *tree, const i64 *k, int n, int places)
 {
     static _Thread_local i64 pool[16 * LONGEST];
     static _Thread_local int used;
     Monoid monoid = r->node->monoid;
     i64 *own = pool + used;
     Value part[LONGEST];
-    int parts = part_of(tree, n - 1, n) + 1;
-    if (tree->form == TREE_LANES)
-        parts = (int)tree->count;
+    int parts = tree->form == TREE_LANES ? (int)tree->count : part_of(tree, places - 1, places) + 1;
     for (int p = 0; p < parts; p++) {
-        int m = 0;
-        for (int i = 0; i < n; i++)
-            if (part_of(tree, i, n) == p)
+        int m = 0, of = 0;
+        for (int i = 0; i < places; i++) {
+            if (part_of(tree, i, places) != p)
+                continue;
+            of++;
+            if (i < n)
                 own[m++] = k[i];
+        }
+        if (tree->form == TREE_EVERY)
+            of = (int)tree->count;
         used += m;
-        part[p] = in_type(monoid, tree->type, tree_of(r, tree->child, own, m));
+        part[p] = in_type(monoid, tree->type, tree_of(r, tree->child, own, m, of));
         used -= m;
     }
     if (tree->join == JOIN_PAIRWISE)
@@ -191,7 +196,7 @@ static Value parts_of(const Reading *r, const Tree *tree, const i64 *k, int n)
     return part[0];
 }
 
-static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n)
+static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n, int places)
 {
     const DagNode *body = r->node->args[0];
     bool product = r->node->monoid == MONOID_SUM && body->kind == DAG_MUL && body->type == DT_F32;
@@ -205,9 +210,9 @@ static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n)
     case TREE_CHAIN_ADD:
         return chain(r, k, n, false);
     case TREE_ROUND:
-        return in_type(r->node->monoid, tree->type, tree_of(r, tree->child, k, n));
+        return in_type(r->node->monoid, tree->type, tree_of(r, tree->child, k, n, places));
     default:
-        return parts_of(r, tree, k, n);
+        return parts_of(r, tree, k, n, places);
     }
 }
 
@@ -220,7 +225,7 @@ static u32 reduce_value(const Lab *lab, const DagNode *node, i64 *index)
     for (int i = 0; i < n; i++)
         k[i] = i;
     Reading r = {lab, node, index};
-    Value v = tree_of(&r, node->tree, k, n);
+    Value v = tree_of(&r, node->tree, k, n, n);
     if (node->monoid == MONOID_LOGSUMEXP)
         v.v[0] = rounded(v.type, iso_add(v.v[0], rounded(v.type, iso_log(v.v[1]))));
     return from_f32(node->type, v.v[0]);

@@ -73,7 +73,9 @@ static const Tree *random_tree(Lab *lab, TreeForm leaf, i64 extent, int depth)
     } else if (t->form == TREE_SPLIT) {
         written(lab, extent, t);
     } else if (t->form == TREE_EVERY) {
-        t->count = pick(1, 40);
+        inner = t->count = pick(1, 40);
+    } else if (t->form == TREE_LANES && extent && extent % (t->count * t->run) == 0) {
+        inner = extent / t->count;
     } else if (t->form == TREE_ROUND) {
         inner = extent;
         t->count = 0;
