@@ -27,7 +27,8 @@ comma := ,
 
 main_src := $(wildcard compiler/main.c compiler/options.c compiler/progress.c compiler/command*.c)
 not_lib  := compiler/main.c compiler/options.c compiler/progress.c $(wildcard compiler/command*.c)
-lib_src  := $(filter-out $(not_lib),$(wildcard compiler/*.c compiler/emit/*.c runtime/*.c))
+lib_src  := $(filter-out $(not_lib),$(wildcard compiler/*.c compiler/emit/*.c compiler/ptx/*.c \
+    runtime/*.c))
 gen_src  := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.c $(BUILD)/gen/isoc_scan.c) \
     $(BUILD)/gen/device_text.c
 unit_src := $(wildcard tests/unit/*.c)

@@ -22,10 +22,14 @@ emit
 nvrtc
 cache
 artifact
+ptx
 manifest_write header_write
 sample
 verify
 pipeline isoc session
+iso driver module launch
+machine
+verify_ptx
 options progress
 commands command main
 "
@@ -36,6 +40,7 @@ rank_of() {
 layer_of() {
     case $1 in
     emit/*) echo emit; return ;;
+    ptx/*) echo ptx; return ;;
     esac
     name=$(basename "$1"); name=${name%.*}
     while [ -n "$name" ]; do
@@ -51,13 +56,18 @@ free_of_order() {
     esac
 }
 
-for f in compiler/*.[ch] compiler/emit/*.[ch]; do
+# The runtime's headers stand above the compiler's library: the PTX device drives its launchers.
+for f in compiler/*.[ch] compiler/emit/*.[ch] compiler/ptx/*.[ch]; do
     [ -e "$f" ] || continue
     own=$(layer_of "${f#compiler/}")
     if [ -z "$own" ]; then say "$f: belongs to no layer of tests/tools/lint.sh"; continue; fi
     own_rank=$(rank_of "$own")
     for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
-        case $i in ../*) i=${i#../} ;; *) case $f in compiler/emit/*) i=emit/$i ;; esac ;; esac
+        case $i in ../*) i=${i#../} ;; *) case $f in
+            compiler/emit/*) i=emit/$i ;;
+            compiler/ptx/*) [ -e "compiler/ptx/$i" ] && i=ptx/$i ;;
+            esac ;;
+        esac
         case $i in emit/device/*) i=${i#emit/} ;; *.def) [ -e "compiler/$i" ] && continue ;; esac
         free_of_order "$i" && continue
         theirs=$(layer_of "$i")

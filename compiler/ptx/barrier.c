@@ -1,0 +1,157 @@
+/* bar.sync, and mbarriers with their phases and byte counts. */
+#include "machine.h"
+
+#include <string.h>
+
+#define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
+
+/* ---- bar.sync ---------------------------------------------------------------------------------
+ */
+
+static u32 live_threads(const PtxCta *c)
+{
+    u32 n = 0;
+    for (int i = 0; i < c->n_warps; i++)
+        n += (u32)__builtin_popcount(c->warps[i].alive);
+    return n;
+}
+
+/* Those who have returned count as arrived where no count is given. */
+void ptx_barrier_release(PtxCta *c)
+{
+    for (int b = 0; b < PTX_BARRIERS; b++) {
+        u32 wanted = c->barrier[b].expected ? c->barrier[b].expected : live_threads(c);
+        if (c->barrier[b].arrived == 0 || c->barrier[b].arrived < wanted)
+            continue;
+        c->barrier[b].arrived = c->barrier[b].expected = 0;
+        c->changes++;
+        for (int i = 0; i < c->n_warps; i++)
+            if (c->warps[i].wait == PTX_AT_BARRIER && c->warps[i].barrier == b)
+                c->warps[i].wait = PTX_READY;
+    }
+}
+
+RUN(bar_sync)
+{
+    int lane = __builtin_ctz(mask);
+    u64 id = ptx_value(w, &i->args[0], lane);
+    u32 count = i->n_args > 1 ? (u32)ptx_value(w, &i->args[1], lane) : 0;
+    if (id >= PTX_BARRIERS || count % PTX_WARP)
+        return ptx_fault(c, i, "barrier %llu of %u threads", (unsigned long long)id, count);
+    if (c->barrier[id].arrived && c->barrier[id].expected != count)
+        return ptx_fault(c, i, "barrier %d is waited at for %u and for %u threads", (int)id,
+                         c->barrier[id].expected, count);
+    c->barrier[id].expected = count;
+    c->barrier[id].arrived += count ? PTX_WARP : (u32)__builtin_popcount(w->alive);
+    c->changes++;
+    w->wait = PTX_AT_BARRIER;
+    w->barrier = (int)id;
+    return true;
+}
+
+/* ---- mbarriers --------------------------------------------------------------------------------
+ */
+
+PtxMbarrier *ptx_mbarrier(PtxCta *c, const PtxInst *i, u32 address)
+{
+    for (int k = 0; k < c->n_mbarriers; k++)
+        if (c->mbarrier[k].address == address)
+            return &c->mbarrier[k];
+    ptx_fault(c, i, "no mbarrier was initialised at %u", address);
+    return NULL;
+}
+
+static void complete(PtxCta *c, PtxMbarrier *b)
+{
+    c->changes++;
+    if (b->pending || b->bytes)
+        return;
+    b->phase++;
+    b->pending = b->count;
+}
+
+void ptx_mbarrier_bytes(PtxCta *c, PtxMbarrier *b, i64 bytes)
+{
+    b->bytes += bytes;
+    complete(c, b);
+}
+
+static PtxMbarrier *barrier_of(PtxCta *c, PtxWarp *w, const PtxInst *i, int arg, int lane)
+{
+    const PtxArg *at = &i->args[arg];
+    return ptx_mbarrier(c, i, (u32)(ptx_value(w, at, lane) + (u64)at->imm));
+}
+
+RUN(init)
+{
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        u32 address = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm);
+        u32 count = (u32)ptx_value(w, &i->args[1], l);
+        if (address % 8 || !ptx_write_at(c, i, PTX_SHARED, address, 8))
+            return ptx_fault(c, i, "an mbarrier at %u", address);
+        for (int k = 0; k < c->n_mbarriers; k++)
+            if (c->mbarrier[k].address == address)
+                return ptx_fault(c, i, "the mbarrier at %u is initialised twice", address);
+        if (c->n_mbarriers == PTX_MBARRIERS || count == 0)
+            return ptx_fault(c, i, "an mbarrier too many, or one of no arrivals");
+        c->mbarrier[c->n_mbarriers++] =
+            (PtxMbarrier){.address = address, .count = count, .pending = count};
+    }
+    return true;
+}
+
+static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool expects)
+{
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        PtxMbarrier *b = barrier_of(c, w, i, 1, l);
+        if (!b)
+            return false;
+        if (b->pending == 0)
+            return ptx_fault(c, i, "more arrivals at an mbarrier than it was made for");
+        if (expects)
+            b->bytes += (i64)ptx_value(w, &i->args[2], l);
+        b->pending--;
+        complete(c, b);
+    }
+    return true;
+}
+
+RUN(arrive_plain)
+{
+    return arrive(c, w, i, mask, false);
+}
+
+RUN(arrive_expect)
+{
+    return arrive(c, w, i, mask, true);
+}
+
+/* True once the phase of that parity is over: the phase under way has the other one. */
+RUN(try_wait)
+{
+    u32 *d = ptx_row32(w, i, 0);
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        PtxMbarrier *b = barrier_of(c, w, i, 1, l);
+        if (!b)
+            return false;
+        bool over = (b->phase & 1) != (ptx_value(w, &i->args[2], l) & 1);
+        *d = over ? *d | 1u << l : *d & ~(1u << l);
+        w->pause |= !over;
+    }
+    return true;
+}
+
+PtxRun ptx_find_barrier(const PtxInst *i)
+{
+    switch (i->op) {
+    case PTX_BAR: return ptx_shape(i, "r") || ptx_shape(i, "rr") ? bar_sync : NULL;
+    case PTX_MBAR_INIT: return ptx_shape(i, "ar") ? init : NULL;
+    case PTX_MBAR_ARRIVE: return ptx_shape(i, "sa") ? arrive_plain : NULL;
+    case PTX_MBAR_EXPECT: return ptx_shape(i, "sar") ? arrive_expect : NULL;
+    case PTX_MBAR_TRY: return ptx_shape(i, "par") ? try_wait : NULL;
+    default: return NULL;
+    }
+}

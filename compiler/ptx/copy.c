@@ -1,0 +1,228 @@
+/* Asynchronous copies. What cp.async copies arrives at the wait for its group, the last moment
+ * allowed; bulk copies arrive when the engine takes them. */
+#include "machine.h"
+
+#include <string.h>
+
+#define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
+
+/* ---- cp.async ---------------------------------------------------------------------------------
+ */
+
+RUN(begin)
+{
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        u64 bytes = ptx_value(w, &i->args[3], l);
+        if (i->args[2].imm != 16 || bytes > 16)
+            return ptx_fault(c, i, "copies %llu of %lld bytes", (unsigned long long)bytes,
+                             (long long)i->args[2].imm);
+        PtxCopy copy = {
+            .from = ptx_value(w, &i->args[1], l) + (u64)i->args[1].imm,
+            .to = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm),
+            .bytes = (u32)bytes,
+            .commit = w->copy_commits[l],
+        };
+        vec_push(c->arena, &w->copies[l], copy);
+    }
+    return true;
+}
+
+static bool copy_now(PtxCta *c, const PtxInst *i, const PtxCopy *copy)
+{
+    u8 *to = ptx_write_at(c, i, PTX_SHARED, copy->to, 16);
+    const u8 *from = NULL;
+    if (!to)
+        return false;
+    memset(to, 0, 16);
+    if (copy->from % 16)
+        return ptx_fault(c, i, "copies from %#llx, which is not aligned",
+                         (unsigned long long)copy->from);
+    for (u32 k = 0; k < copy->bytes; k += 2) {
+        from = ptx_read_at(c, i, PTX_GLOBAL, copy->from + k, 2);
+        if (!from)
+            return false;
+        memcpy(to + k, from, 2);
+    }
+    return true;
+}
+
+RUN(commit)
+{
+    (void)c, (void)i;
+    PTX_LANES(mask, w->copy_commits[l]++);
+    return true;
+}
+
+/* All groups but the last n have arrived. */
+static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, int lane, u64 n)
+{
+    u32 kept = 0;
+    for (int k = 0; k < w->copies[lane].n; k++) {
+        const PtxCopy copy = w->copies[lane].v[k];
+        if ((u64)copy.commit + n >= w->copy_commits[lane])
+            w->copies[lane].v[kept++] = copy;
+        else if (!copy_now(c, i, &copy))
+            return false;
+    }
+    w->copies[lane].n = (int)kept;
+    return true;
+}
+
+RUN(wait_group)
+{
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        if (!arrive(c, w, i, l, (u64)i->args[0].imm))
+            return false;
+    }
+    return true;
+}
+
+/* ---- tensor maps ------------------------------------------------------------------------------
+ */
+
+#define MAP_MAGIC 0x697061746d617031u
+
+void ptx_encode_map(PtxTensorMap *map, u64 base, u32 element, const u64 *dims, const u64 *strides,
+                    const u32 *box, PtxSwizzle swizzle)
+{
+    *map = (PtxTensorMap){.magic = MAP_MAGIC, .base = base, .element = element,
+                          .swizzle = (u32)swizzle, .stride = {strides[0], strides[1]}};
+    for (int d = 0; d < 3; d++) {
+        map->dim[d] = (u32)dims[d];
+        map->box[d] = box[d];
+    }
+}
+
+static PtxSpace space_of(u64 address)
+{
+    return address >= PTX_PARAM_BASE ? PTX_PARAM : PTX_GLOBAL;
+}
+
+static const u8 *read_map(PtxCta *c, const PtxInst *i, u64 address, PtxTensorMap *map)
+{
+    if (address % 64) {
+        ptx_fault(c, i, "a tensor map at %#llx, which is not aligned", (unsigned long long)address);
+        return NULL;
+    }
+    const u8 *bytes = ptx_read_at(c, i, space_of(address), address, 128);
+    if (!bytes)
+        return NULL;
+    memcpy(map, bytes, sizeof *map);
+    if (map->magic == MAP_MAGIC)
+        return bytes;
+    ptx_fault(c, i, "no tensor map at parameter byte %lld", (long long)(address - PTX_PARAM_BASE));
+    return NULL;
+}
+
+RUN(prefetch)
+{
+    PtxTensorMap map;
+    int l = __builtin_ctz(mask);
+    return read_map(c, i, ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm, &map) != NULL;
+}
+
+/* ---- bulk copies ------------------------------------------------------------------------------
+ */
+
+RUN(begin_bulk)
+{
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        PtxBulk bulk = {.inst = i};
+        bulk.to = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm);
+        bulk.barrier = (u32)(ptx_value(w, &i->args[5], l) + (u64)i->args[5].imm);
+        for (int d = 0; d < 3; d++)
+            bulk.at[d] = (int32_t)ptx_value(w, &i->args[2 + d], l);
+        if (!read_map(c, i, ptx_value(w, &i->args[1], l) + (u64)i->args[1].imm, &bulk.map) ||
+            !ptx_mbarrier(c, i, bulk.barrier))
+            return false;
+        if (bulk.to % 128 || (bulk.map.swizzle == PTX_SWIZZLE_128B &&
+                              bulk.map.box[0] * bulk.map.element != 128))
+            return ptx_fault(c, i, "a box of %u elements to %u", bulk.map.box[0], bulk.to);
+        bulk.delay = c->launch->seed ? (u32)(ptx_random(c) % 4) : 0;
+        vec_push(c->arena, &c->bulk, bulk);
+    }
+    return true;
+}
+
+/* Where byte `at` of the box goes. */
+static u32 swizzled(const PtxBulk *b, u32 at)
+{
+    u32 to = b->to + at;
+    return b->map.swizzle == PTX_SWIZZLE_128B ? to ^ (to >> 7 & 7) << 4 : to;
+}
+
+static bool inside(const PtxBulk *b, int dim, i64 at)
+{
+    return at >= 0 && at < (i64)b->map.dim[dim];
+}
+
+/* Up to 16 bytes of a line; what lies outside is zero. */
+static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, i64 y, i64 z, u32 at)
+{
+    const PtxTensorMap *m = &b->map;
+    u32 each = m->element, n = 16 / each;
+    u8 *to = ptx_write_at(c, b->inst, PTX_SHARED, swizzled(b, at), 16);
+    if (!to)
+        return false;
+    memset(to, 0, 16);
+    if (!inside(b, 1, y) || !inside(b, 2, z))
+        return true;
+    u64 line = m->base + (u64)y * m->stride[0] + (u64)z * m->stride[1];
+    for (u32 k = 0; k < n; k++) {
+        i64 column = b->at[0] + x + k;
+        if (!inside(b, 0, column))
+            continue;
+        const u8 *from = ptx_read_at(c, b->inst, PTX_GLOBAL, line + (u64)column * each, each);
+        if (!from)
+            return false;
+        memcpy(to + k * each, from, each);
+    }
+    return true;
+}
+
+static bool copy_box(PtxCta *c, const PtxBulk *b)
+{
+    const u32 *box = b->map.box;
+    u32 at = 0, step = 16 / b->map.element;
+    for (u32 z = 0; z < box[2]; z++)
+        for (u32 y = 0; y < box[1]; y++)
+            for (u32 x = 0; x < box[0]; x += step, at += 16)
+                if (!copy_chunk(c, b, x, b->at[1] + y, b->at[2] + z, at))
+                    return false;
+    PtxMbarrier *barrier = ptx_mbarrier(c, b->inst, b->barrier);
+    if (barrier)
+        ptx_mbarrier_bytes(c, barrier, -(i64)at);
+    return barrier != NULL;
+}
+
+bool ptx_bulk_turn(PtxCta *c)
+{
+    int kept = 0;
+    for (int k = 0; k < c->bulk.n; k++) {
+        PtxBulk b = c->bulk.v[k];
+        c->changes++;
+        if (b.delay > 0) {
+            b.delay--;
+            c->bulk.v[kept++] = b;
+        } else if (!copy_box(c, &b)) {
+            return false;
+        }
+    }
+    c->bulk.n = kept;
+    return true;
+}
+
+PtxRun ptx_find_copy(const PtxInst *i)
+{
+    switch (i->op) {
+    case PTX_CP_ASYNC: return ptx_shape(i, "aarr") && i->args[2].kind == PTX_IMM ? begin : NULL;
+    case PTX_CP_COMMIT: return i->n_args == 0 ? commit : NULL;
+    case PTX_CP_WAIT: return ptx_shape(i, "n") ? wait_group : NULL;
+    case PTX_PREFETCH_MAP: return ptx_shape(i, "a") ? prefetch : NULL;
+    case PTX_TMA_3D: return ptx_shape(i, "aarrra") ? begin_bulk : NULL;
+    default: return NULL;
+    }
+}

@@ -1,0 +1,146 @@
+/* The state of one CTA as its parts share it: warps, shared memory, barriers, copies under way.
+ * Ownership: a CTA's buffers are reused from one CTA to the next and freed by ptx_run. */
+#ifndef ISOC_PTX_MACHINE_H
+#define ISOC_PTX_MACHINE_H
+
+#include "inst.h"
+#include "run.h"
+
+/* Lanes at one place of the program. */
+typedef struct PtxGroup {
+    int pc;
+    u32 mask;
+    bool parked; /* before an instruction of the whole warp */
+} PtxGroup;
+
+typedef enum PtxWait { PTX_READY, PTX_AT_BARRIER, PTX_DONE } PtxWait;
+
+/* Copies and products that one warp has begun; `commit`: the groups committed before. */
+typedef struct PtxCopy {
+    u64 from;
+    u32 to, bytes; /* of 16; the rest is zeros */
+    u32 commit;
+} PtxCopy;
+
+typedef struct PtxProduct {
+    const PtxInst *inst;
+    u64 a, b;
+    bool accumulate;
+    u32 commit;
+} PtxProduct;
+
+struct PtxWarp {
+    int index;
+    PtxWait wait;
+    int barrier; /* that it waits at */
+    u32 *file;
+    u32 alive; /* lanes that have not returned */
+    int n_groups, current;
+    PtxGroup group[PTX_WARP];
+    bool pause; /* ends its turn: it polls */
+    u32 copy_commits[PTX_WARP]; /* per lane: groups committed */
+    VEC(PtxCopy) copies[PTX_WARP];
+    u32 product_commits;
+    VEC(PtxProduct) products;
+};
+
+typedef struct PtxMbarrier {
+    u32 address;
+    u32 count, pending; /* arrivals of a phase; still missing */
+    i64 bytes;          /* still to come in this phase */
+    u32 phase;          /* completed ones */
+} PtxMbarrier;
+
+/* A bulk copy that the engine has not done yet. */
+typedef struct PtxBulk {
+    PtxTensorMap map;
+    u32 to, barrier;
+    i64 at[3];
+    const PtxInst *inst;
+    u32 delay; /* turns */
+} PtxBulk;
+
+enum { PTX_BARRIERS = 16, PTX_MBARRIERS = 64, PTX_MAX_SHARED = 233472 };
+
+struct PtxCta {
+    const PtxLaunch *launch;
+    PtxReport *report;
+    Arena *arena; /* of the launch */
+    u32 id[3];
+    u8 *shared, *shared_known; /* shared_end bytes */
+    u32 shared_end;
+    u8 *param;
+    int n_warps;
+    PtxWarp *warps;
+    struct {
+        u32 arrived, expected;
+    } barrier[PTX_BARRIERS];
+    int n_mbarriers;
+    PtxMbarrier mbarrier[PTX_MBARRIERS];
+    VEC(PtxBulk) bulk;
+    u64 changes; /* of anything that a waiting warp may wait for */
+    u64 random;
+    const PtxRegion *last; /* region touched last */
+    bool failed;
+};
+
+/* Adds a finding and stops the CTA: always false. */
+bool ptx_fault(PtxCta *cta, const PtxInst *inst, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- registers */
+
+static inline u32 *ptx_row32(PtxWarp *w, const PtxInst *i, int arg)
+{
+    return w->file + i->args[arg].row;
+}
+
+static inline u64 *ptx_row64(PtxWarp *w, const PtxInst *i, int arg)
+{
+    return (u64 *)(void *)(w->file + i->args[arg].row);
+}
+
+/* An operand of either width, in one lane. */
+static inline u64 ptx_value(const PtxWarp *w, const PtxArg *arg, int lane)
+{
+    return arg->width == 64 ? ((const u64 *)(const void *)(w->file + arg->row))[lane]
+                            : w->file[arg->row + (u32)lane];
+}
+
+/* Runs the body for every lane of the mask, the variable being `l`. */
+#define PTX_LANES(mask, body)                                                                      \
+    do {                                                                                           \
+        if ((mask) == 0xffffffffu) {                                                               \
+            for (int l = 0; l < PTX_WARP; l++) {                                                   \
+                body;                                                                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            for (u32 rest_ = (mask); rest_; rest_ &= rest_ - 1) {                                  \
+                int l = __builtin_ctz(rest_);                                                      \
+                body;                                                                              \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* ---- memory (memory.c): bytes of a space, or NULL with a finding */
+const u8 *ptx_read_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, u32 bytes);
+u8 *ptx_write_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, u32 bytes);
+
+/* ---- barriers (barrier.c) */
+PtxMbarrier *ptx_mbarrier(PtxCta *cta, const PtxInst *inst, u32 address);
+void ptx_mbarrier_bytes(PtxCta *cta, PtxMbarrier *barrier, i64 bytes);
+/* Warps that wait where all that are left have arrived go on. */
+void ptx_barrier_release(PtxCta *cta);
+
+/* ---- copies (copy.c) */
+/* One turn of the copy engine; false on a fault. */
+bool ptx_bulk_turn(PtxCta *cta);
+
+/* ---- warps (warp.c) */
+void ptx_warp_start(PtxCta *cta, PtxWarp *warp, int index);
+/* Runs until it waits, polls, ends or has used its share; false on a fault. */
+bool ptx_warp_turn(PtxCta *cta, PtxWarp *warp);
+
+u64 ptx_random(PtxCta *cta);
+
+#endif

@@ -1,0 +1,175 @@
+/* Grids: CTA after CTA, its warps in turns. */
+#include "machine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool ptx_fault(PtxCta *c, const PtxInst *i, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    Str finding = str_format(c->report->arena, "%.*s, CTA (%u, %u, %u), PTX line %d: %s: %s",
+                             STR_FMT(c->launch->kernel->name), c->id[0], c->id[1], c->id[2],
+                             i ? i->line : 0, i ? ptx_op_name((PtxOp)i->op) : "the grid", text);
+    if (!c->failed)
+        vec_push(c->report->arena, &c->report->findings, finding);
+    c->failed = true;
+    return false;
+}
+
+u64 ptx_random(PtxCta *c)
+{
+    u64 x = c->random += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* ---- one CTA ----------------------------------------------------------------------------------
+ */
+
+static void start_cta(PtxCta *c)
+{
+    c->failed = false;
+    c->n_mbarriers = c->bulk.n = 0;
+    c->changes = 0;
+    c->random = c->launch->seed + c->id[0] + ((u64)c->id[1] << 20) + ((u64)c->id[2] << 40);
+    memset(c->barrier, 0, sizeof c->barrier);
+    memset(c->shared_known, 0, c->shared_end);
+    memset(c->shared, 0xa5, c->shared_end);
+    for (int w = 0; w < c->n_warps; w++)
+        ptx_warp_start(c, &c->warps[w], w);
+}
+
+/* True while some warp runs; *idle counts rounds in which all of them only polled. */
+static bool run_round(PtxCta *c, int *idle)
+{
+    u64 before = c->changes;
+    int live = 0, polled = 0;
+    int first = c->launch->seed ? (int)(ptx_random(c) % (u64)c->n_warps) : 0;
+    for (int k = 0; k < c->n_warps; k++) {
+        PtxWarp *w = &c->warps[(first + k) % c->n_warps];
+        live += w->wait != PTX_DONE;
+        w->pause = false;
+        if (w->wait == PTX_READY && !ptx_warp_turn(c, w))
+            return false;
+        polled += w->pause || w->wait != PTX_READY;
+    }
+    ptx_barrier_release(c);
+    if (!ptx_bulk_turn(c))
+        return false;
+    *idle = c->changes == before && polled == c->n_warps ? *idle + 1 : 0;
+    return live > 0;
+}
+
+static void say_deadlock(PtxCta *c)
+{
+    for (int k = 0; k < c->n_warps; k++) {
+        const PtxWarp *w = &c->warps[k];
+        if (w->wait == PTX_DONE)
+            continue;
+        const PtxInst *i = &c->launch->kernel->code.v[w->group[w->current].pc];
+        ptx_fault(c, i, "warp %d waits here for ever", k);
+        return;
+    }
+}
+
+static void check_end(PtxCta *c)
+{
+    for (int k = 0; k < c->n_warps && !c->failed; k++)
+        if (c->warps[k].products.n)
+            ptx_fault(c, c->warps[k].products.v[0].inst, "is never waited for");
+    if (c->bulk.n && !c->failed)
+        ptx_fault(c, c->bulk.v[0].inst, "still copies when the CTA ends");
+}
+
+static bool run_cta(PtxCta *c)
+{
+    int idle = 0;
+    start_cta(c);
+    while (run_round(c, &idle))
+        if (idle > 3) {
+            say_deadlock(c);
+            break;
+        }
+    if (!c->failed)
+        check_end(c);
+    c->report->ctas++;
+    return !c->failed;
+}
+
+/* ---- the grid ---------------------------------------------------------------------------------
+ */
+
+static void read_params(PtxCta *c)
+{
+    const PtxKernel *k = c->launch->kernel;
+    for (int i = 0; i < k->n_params; i++)
+        memcpy(c->param + k->params[i].offset, c->launch->params[i], k->params[i].size);
+}
+
+/* Rows of registers are read by vector instructions: the file begins at a cache line. */
+static u32 *new_file(Arena *arena, u32 words)
+{
+    u8 *bytes = arena_alloc(arena, (size_t)words * 4 + 64);
+    return (u32 *)(void *)(bytes + (64 - (uintptr_t)bytes % 64) % 64);
+}
+
+static bool open_cta(PtxCta *c)
+{
+    const PtxLaunch *a = c->launch;
+    u32 threads = a->block[0] * a->block[1] * a->block[2];
+    u64 shared = (u64)a->kernel->shared_static + a->shared_bytes;
+    if (threads == 0 || threads > 1024 ||
+        (a->kernel->max_threads && threads > a->kernel->max_threads))
+        return ptx_fault(c, NULL, "launched with %u threads", threads);
+    if (shared > PTX_MAX_SHARED)
+        return ptx_fault(c, NULL, "launched with %u bytes of shared memory", a->shared_bytes);
+    c->shared_end = (u32)shared;
+    c->shared = arena_alloc(c->arena, shared + 16);
+    c->shared_known = arena_alloc(c->arena, shared + 16);
+    c->param = arena_alloc(c->arena, a->kernel->param_bytes + 16);
+    c->n_warps = (int)(threads + PTX_WARP - 1) / PTX_WARP;
+    c->warps = arena_array(c->arena, PtxWarp, c->n_warps);
+    for (int w = 0; w < c->n_warps; w++)
+        c->warps[w].file = new_file(c->arena, a->kernel->words);
+    read_params(c);
+    return true;
+}
+
+static void run_all(PtxCta *c)
+{
+    const PtxLaunch *a = c->launch;
+    for (u32 z = 0; z < a->grid[2]; z++)
+        for (u32 y = 0; y < a->grid[1]; y++)
+            for (u32 x = 0; x < a->grid[0]; x++) {
+                c->id[0] = x, c->id[1] = y, c->id[2] = z;
+                if ((!a->wanted || a->wanted(a->wanted_self, c->id)) && !run_cta(c))
+                    return;
+            }
+}
+
+bool ptx_run(const PtxLaunch *launch, PtxReport *report)
+{
+    Arena *arena = arena_new();
+    if (!arena)
+        return false;
+    jmp_buf oom;
+    PtxCta *c = calloc(1, sizeof *c);
+    volatile bool ok = false;
+    if (c && !setjmp(oom)) {
+        arena_on_oom(arena, &oom);
+        *c = (PtxCta){.launch = launch, .report = report, .arena = arena};
+        if (open_cta(c))
+            run_all(c);
+        ok = !c->failed;
+    }
+    free(c);
+    arena_free(arena);
+    return ok;
+}

@@ -1,0 +1,65 @@
+/* Running a kernel's grid: memory as regions, findings instead of crashes.
+ * Ownership: regions and parameters belong to the caller; findings to the arena of the report. */
+#ifndef ISOC_PTX_RUN_H
+#define ISOC_PTX_RUN_H
+
+#include "fdpa.h"
+#include "ptx.h"
+
+/* A tensor, workspace or counter in host memory, as global memory of the machine. Addresses are the
+ * host's own. */
+typedef struct PtxRegion {
+    const char *name;
+    u8 *base;
+    size_t size;
+    bool writable;
+    u8 *known; /* one byte per byte: not 0 once it holds something; NULL: it always does */
+    /* Called before the machine first touches bytes: to fill them; may be NULL. */
+    void (*touch)(void *self, size_t offset, size_t size);
+    void *self;
+} PtxRegion;
+
+typedef struct PtxMemory {
+    Arena *arena;
+    VEC(PtxRegion) regions; /* in order of base */
+} PtxMemory;
+
+void ptx_memory_add(PtxMemory *memory, const PtxRegion *region);
+
+typedef enum PtxSwizzle { PTX_SWIZZLE_NONE = 0, PTX_SWIZZLE_128B = 3 } PtxSwizzle;
+
+/* What the machine keeps in the 128 bytes of a tensor map: three dimensions, innermost first. */
+typedef struct PtxTensorMap {
+    u64 magic;
+    u64 base;
+    u64 stride[2]; /* bytes, of dimensions 1 and 2 */
+    u32 dim[3], box[3];
+    u32 element, swizzle; /* bytes; PtxSwizzle */
+} PtxTensorMap;
+
+void ptx_encode_map(PtxTensorMap *map, u64 base, u32 element, const u64 *dims, const u64 *strides,
+                    const u32 *box, PtxSwizzle swizzle);
+
+typedef struct PtxLaunch {
+    const PtxKernel *kernel;
+    u32 grid[3], block[3];
+    u32 shared_bytes;            /* dynamic */
+    const void *const *params;   /* one pointer per parameter */
+    const PtxMemory *memory;
+    const FdpaClass *numerics;
+    u64 seed;                    /* of the order of warps and copies; 0: the plain one */
+    /* Which CTAs run; NULL: all. */
+    bool (*wanted)(void *self, const u32 cta[3]);
+    void *wanted_self;
+} PtxLaunch;
+
+typedef struct PtxReport {
+    Arena *arena;
+    VEC(Str) findings; /* "kernel:line instruction: what"; none: it ran to its end */
+    u64 ctas, instructions; /* run; an instruction counts once per warp */
+} PtxReport;
+
+/* False if there was a finding. */
+bool ptx_run(const PtxLaunch *launch, PtxReport *report);
+
+#endif
