@@ -12,7 +12,7 @@ enum { ROWS = 33, COLUMNS = 1024, SEED = 1 };
 /* What a manifest states, as far as it can be checked without a device. */
 typedef struct Stated {
     MemoryFiles files;
-    Str isoc, fingerprint, cuda, layout;
+    Str bytes, isoc, fingerprint, cuda, ptx, layout;
 } Stated;
 
 static Str member(const json_t *object, const char *key, Arena *arena)
@@ -34,6 +34,7 @@ static void read_stated(const json_t *root, Stated *stated, Arena *arena)
     stated->files = (MemoryFiles){n, files};
     stated->isoc = member(root, "isoc", arena);
     stated->cuda = member(root, "cuda_sha256", arena);
+    stated->ptx = member(root, "ptx_sha256", arena);
     stated->fingerprint = member(json_object_get(root, "contract"), "fingerprint", arena);
     if (json_array_size(layouts) == 1) /* the cubin of one layout */
         stated->layout = member(json_array_get(layouts, 0), "name", arena);
@@ -117,14 +118,21 @@ static int verify_bits(Pipeline *p, const Options *o)
 
 static int verify_contract(const Options *o, const Stated *stated, Pipeline *p)
 {
-    if (!pipeline_run(p, stated ? STAGE_EMIT : STAGE_PROOF)) {
+    bool ptx = o->device && strcmp(o->device, "ptx") == 0;
+    Progress *progress = ptx ? progress_start() : NULL;
+    progress_say(progress, "verify: compiling the kernels", 0, 0);
+    bool built = pipeline_run(p, ptx ? STAGE_ARTIFACT : stated ? STAGE_EMIT : STAGE_PROOF);
+    progress_stop(progress);
+    if (!built) {
         command_messages(o, p);
         return p->outcome == OUTCOME_MEMORY ? command_no_memory() : (int)p->outcome;
     }
     bool as_stated = !stated || check_stated(p, stated);
     printf("proof      %d obligations, %d failed\n", p->certificate.obligations.n,
            p->certificate.failed);
-    int code = verify_bits(p, o);
+    int code = ptx ? command_verify_ptx(o, p, stated ? stated->bytes : STR(""),
+                                        stated ? stated->ptx : STR(""))
+                   : verify_bits(p, o);
     return code == OUTCOME_OK && !as_stated ? OUTCOME_DIFFER : code;
 }
 
@@ -137,6 +145,7 @@ static int verify_file(const Options *o, Arena *arena)
         fprintf(stderr, "isoc: error: %s: %s\n", path, problem);
         return OUTCOME_USAGE;
     }
+    stated.bytes = bytes;
     bool cubin = bytes.n >= 4 && memcmp(bytes.s, "\177ELF", 4) == 0;
     PipelineInput input = command_input(o, path, NULL);
     if (cubin) {

@@ -11,6 +11,10 @@ int command_explain(const Options *options);
 int command_diff(const Options *options);
 int command_verify(const Options *options);
 
+/* The kernels' PTX against the executor. `stated`: the artifact given, whose PTX must have the
+ * digest in its manifest; empty: the pipeline's own. */
+int command_verify_ptx(const Options *options, Pipeline *pipeline, Str stated, Str ptx_digest);
+
 /* Shared: a pipeline's input from the options, its messages on standard error. */
 PipelineInput command_input(const Options *options, const char *path, Progress *progress);
 void command_messages(const Options *options, Pipeline *pipeline);

@@ -11,7 +11,7 @@ const char options_usage[] =
     "usage: isoc FILE [-o OUT]                 compile a contract to a cubin\n"
     "       isoc explain FILE OP [--layout L]  show an op's tree, roundings and owners\n"
     "       isoc diff A B                      say which ops' numerics differ\n"
-    "       isoc verify CUBIN [--device cpu]   check digests, proof and bits\n"
+    "       isoc verify CUBIN [--device D]     check digests, proof and bits\n"
     "\n"
     "  -o OUT                write to OUT (`-`: standard output)\n"
     "  --emit=KIND           cubin (default with -o), ptx, cuda, ast, dag, plan, manifest,\n"
@@ -23,7 +23,8 @@ const char options_usage[] =
     "  --diagnostics=KIND    text (default) or json\n"
     "  --explain=ISOnnnn     what a message means\n"
     "  --cache=DIR           keep compiled kernels there (`--cache=` for nowhere)\n"
-    "  --device=cpu          verify: where the ops are run\n"
+    "  --device=cpu|ptx      verify: run ops on the executor, or the kernels' PTX beside it\n"
+    "  --kernel=NAME         verify --device=ptx: only kernels whose name holds this\n"
     "  --time, -v            seconds of each stage; more of what is done\n"
     "  -j N                  threads (the output does not depend on it)\n"
     "  --version, --help\n";
@@ -37,6 +38,7 @@ enum Long {
     LONG_TIME,
     LONG_CACHE,
     LONG_DEVICE,
+    LONG_KERNEL,
     LONG_VERSION,
     LONG_HELP,
 };
@@ -50,6 +52,7 @@ static const struct option long_options[] = {
     {"time", no_argument, NULL, LONG_TIME},
     {"cache", required_argument, NULL, LONG_CACHE},
     {"device", required_argument, NULL, LONG_DEVICE},
+    {"kernel", required_argument, NULL, LONG_KERNEL},
     {"version", no_argument, NULL, LONG_VERSION},
     {"help", no_argument, NULL, LONG_HELP},
     {NULL, 0, NULL, 0},
@@ -82,7 +85,7 @@ static bool read_diagnostics(Options *o, const char *name)
 static bool read_device(Options *o, const char *name)
 {
     o->device = name;
-    return strcmp(name, "cpu") == 0;
+    return strcmp(name, "cpu") == 0 || strcmp(name, "ptx") == 0;
 }
 
 /* -Werror, -Wname, -Wno-name. */
@@ -126,6 +129,7 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     case LONG_TIME: return o->time = true;
     case LONG_CACHE: o->cache = optarg; return true;
     case LONG_DEVICE: return read_device(o, optarg);
+    case LONG_KERNEL: o->kernel = optarg; return true;
     case LONG_VERSION: o->command = COMMAND_VERSION; return true;
     case LONG_HELP: o->command = COMMAND_HELP; return true;
     default: return false;

@@ -9,7 +9,7 @@ typedef enum Command {
     COMMAND_COMPILE,
     COMMAND_EXPLAIN, /* explain FILE OP [--layout L] */
     COMMAND_DIFF,    /* diff A B */
-    COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu] */
+    COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] */
     COMMAND_CODE,    /* --explain=ISOnnnn */
     COMMAND_VERSION,
     COMMAND_HELP,
@@ -22,7 +22,7 @@ typedef struct Options {
     const char *output;     /* -o */
     Output emit;
     bool emit_given;
-    const char *arch, *layout, *cache, *device, *code;
+    const char *arch, *layout, *cache, *device, *kernel, *code;
     bool deps;              /* -MD */
     const char *deps_file;  /* -MF */
     bool werror, json, time, verbose;

@@ -83,6 +83,12 @@ static void put(DType type, void *data, i64 at, float x, u64 r)
         ((u16 *)data)[at] = type == DT_BF16 ? to_bf16(x) : to_f16(x, r);
 }
 
+void sample_put(DType type, void *data, i64 at, u64 seed, i64 row)
+{
+    u64 r = mix(seed ^ (u64)at * 0x2545f4914f6cdd1du);
+    put(type, data, at, value_of(r, row), r);
+}
+
 /* ---- walking a tensor ------------------------------------------------------------------------ */
 
 /* An odometer over the atoms of a tensor. */

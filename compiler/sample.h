@@ -19,6 +19,10 @@ typedef struct Sample {
     int *positions, *sequences; /* of each row */
 } Sample;
 
+/* Element `at` of a tensor's memory, from a counter and the row that it belongs to: rows are of
+ * several kinds. */
+void sample_put(DType type, void *data, i64 at, u64 seed, i64 row);
+
 /* Chooses the outputs and fills the parameters. Tensors are as large as the contract says, but
  * only what the sample touches has memory. */
 bool sample_open(Sample *sample, const Plan *plan, const OpDag *op, i64 rows, int columns,

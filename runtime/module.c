@@ -200,6 +200,30 @@ iso_status iso_module_load_data(iso_module **module, const void *data, size_t si
     return status;
 }
 
+iso_status module_load_on(iso_module **module, const void *data, size_t size, const Driver *driver,
+                          CuModule loaded)
+{
+    iso_module *opened = calloc(1, sizeof *opened);
+    *module = NULL;
+    if (!opened)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a module");
+    iso_status status = open_manifest(opened, data, size);
+    if (!status)
+        status = make_ops(opened);
+    if (!status) {
+        opened->driver = driver;
+        opened->cubin = loaded;
+        status = check_architecture(opened, 0);
+    }
+    if (!status)
+        status = load_functions(opened);
+    if (status)
+        iso_module_unload(opened);
+    else
+        *module = opened;
+    return status;
+}
+
 /* ---- from a file ---- */
 
 static iso_status compile_and_load(iso_module **module, const char *path, const iso_config *config)

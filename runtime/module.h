@@ -30,6 +30,13 @@ struct iso_module {
     isoc_session *session;
 };
 
+/* ---- loading (module.c) ---------------------------------------------------------------------- */
+
+/* Loads a cubin's manifest on a device that the caller made: a driver's table and a module of its
+ * own that is loaded already. The module is unloaded with *module. */
+iso_status module_load_on(iso_module **module, const void *data, size_t size, const Driver *driver,
+                          CuModule loaded);
+
 /* ---- shapes (shape.c) ------------------------------------------------------------------------ */
 
 /* The rows [lo, hi) of the free atom that a part has. */

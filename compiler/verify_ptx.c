@@ -1,0 +1,233 @@
+/* All launches of a cubin: found in its manifest, run by workers, told in a table. */
+#include "verify_ptx_impl.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Jobs {
+    VEC(PtxJob) list;
+    PtxOutcome *outcomes;
+} Jobs;
+
+typedef struct Pool {
+    const VerifyPtxInput *input;
+    const PtxModule *ptx;
+    const Manifest *manifest;
+    Jobs *jobs;
+    Arena *arena; /* for what outlives a worker's job */
+    pthread_mutex_t lock;
+    int next, done;
+    const char *problem;
+} Pool;
+
+/* ---- which launches ---------------------------------------------------------------------------
+ */
+
+static void add_job(Jobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
+{
+    if (only.n && !strstr(m->kernels[m->specs[job.spec].kernel].name, only.s))
+        return;
+    for (int i = 0; i < jobs->list.n; i++)
+        if (jobs->list.v[i].spec == job.spec)
+            return;
+    vec_push(arena, &jobs->list, job);
+}
+
+static void op_jobs(Jobs *jobs, const Manifest *m, Str only, int layout, int op, Arena *arena)
+{
+    const MfLayout *l = &m->layouts[layout];
+    const MfLayoutOp *at = &l->ops[op];
+    for (int rank = 0; rank < l->ranks; rank++) {
+        for (int v = 0; v < at->n_variants; v++) {
+            PtxJob job = {at->variants[v].specs[rank], layout, op, rank, v + 1,
+                          at->join >= 0 ? ISO_PHASE_PART : ISO_PHASE_RUN};
+            add_job(jobs, m, only, job, arena);
+        }
+        if (at->join >= 0)
+            add_job(jobs, m, only, (PtxJob){at->join, layout, op, rank, 0, ISO_PHASE_JOIN}, arena);
+    }
+}
+
+static void find_jobs(Jobs *jobs, const Manifest *m, Str only, Arena *arena)
+{
+    for (int layout = 0; layout < m->n_layouts; layout++)
+        for (int op = 0; op < m->layouts[layout].n_ops; op++)
+            op_jobs(jobs, m, only, layout, op, arena);
+    jobs->outcomes = arena_array(arena, PtxOutcome, jobs->list.n + 1);
+}
+
+/* ---- workers ----------------------------------------------------------------------------------
+ */
+
+static const char *open_session(PtxWorker *w, Arena *arena)
+{
+    const Manifest *m = w->module->manifest;
+    isoc_source *sources = arena_array(arena, isoc_source, m->n_sources + 1);
+    char *messages = NULL;
+    for (int i = 0; i < m->n_sources; i++)
+        sources[i] = (isoc_source){m->sources[i].name, m->sources[i].text};
+    isoc_status status = isoc_session_open(sources, (size_t)m->n_sources, &w->session, &messages);
+    free(messages);
+    return status == ISOC_OK ? NULL : "the manifest's contract cannot be read";
+}
+
+static const char *open_worker(PtxWorker *w, const Pool *pool, Arena *arena)
+{
+    *w = (PtxWorker){.input = pool->input, .ptx = pool->ptx};
+    w->machine = (Machine){.arena = arena, .ptx = pool->ptx, .seed = pool->input->seed};
+    w->machine.numerics = fdpa_class("sm_90", FDPA_BF16);
+    if (module_load_on(&w->module, pool->input->artifact.s, (size_t)pool->input->artifact.n,
+                       machine_driver(), (CuModule)(void *)&w->machine))
+        return "its kernels are not those of the PTX";
+    return open_session(w, arena);
+}
+
+static int take_job(Pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    int i = pool->next < pool->jobs->list.n && !pool->problem ? pool->next++ : -1;
+    if (i >= 0 && pool->input->progress) {
+        const MfSpec *spec = &pool->manifest->specs[pool->jobs->list.v[i].spec];
+        pool->input->progress(pool->input->progress_self,
+                              str_of(pool->manifest->kernels[spec->kernel].name), pool->done,
+                              pool->jobs->list.n);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return i;
+}
+
+static void end_job(Pool *pool, int i, const PtxOutcome *outcome)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->jobs->outcomes[i] = *outcome;
+    pool->jobs->outcomes[i].finding = str_copy(pool->arena, outcome->finding);
+    pool->done++;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static bool run_job(PtxWorker *w, Pool *pool, int i)
+{
+    Arena *arena = arena_new();
+    jmp_buf oom;
+    PtxOutcome outcome = {0};
+    if (!arena)
+        return false;
+    arena_on_oom(arena, &oom);
+    if (!setjmp(oom))
+        verify_ptx_job(w, &pool->jobs->list.v[i], arena, &outcome);
+    else
+        outcome.finding = STR("memory is short");
+    end_job(pool, i, &outcome);
+    arena_free(arena);
+    return true;
+}
+
+static void *work(void *self)
+{
+    Pool *pool = self;
+    Arena *arena = arena_new();
+    if (!arena)
+        return NULL;
+    PtxWorker w;
+    const char *problem = open_worker(&w, pool, arena);
+    if (problem)
+        pool->problem = problem;
+    for (int i; !problem && (i = take_job(pool)) >= 0;)
+        if (!run_job(&w, pool, i))
+            break;
+    isoc_session_close(w.session);
+    iso_module_unload(w.module);
+    arena_free(arena);
+    return NULL;
+}
+
+static void run_workers(Pool *pool)
+{
+    enum { MOST = 64 };
+    pthread_t thread[MOST];
+    int n = pool->input->threads < MOST ? pool->input->threads : MOST, started = 0;
+    while (started < n - 1 && pthread_create(&thread[started], NULL, work, pool) == 0)
+        started++;
+    work(pool);
+    for (int i = 0; i < started; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+static void print_job(const Pool *pool, int i, Text *out)
+{
+    static const char *const phases[] = {"run", "part", "join"};
+    const Manifest *m = pool->manifest;
+    const PtxJob *job = &pool->jobs->list.v[i];
+    const PtxOutcome *o = &pool->jobs->outcomes[i];
+    const MfLayout *layout = &m->layouts[job->layout];
+    const MfSpec *spec = &m->specs[job->spec];
+    text_printf(out, "%-26s %-12s %-14s %-5s %5lld %4llu/%-6llu %9llu %8lld %6lld  %.1f s\n",
+                m->kernels[spec->kernel].name, m->ops[spec->op].name,
+                layout->name[0] ? layout->name : "-", phases[job->phase], (long long)o->rows,
+                (unsigned long long)o->ctas, (unsigned long long)o->grid,
+                (unsigned long long)o->instructions, (long long)o->outputs, (long long)o->differ,
+                o->seconds);
+    if (o->finding.n)
+        text_printf(out, "    finding: %.*s\n", STR_FMT(o->finding));
+    if (o->missing)
+        text_printf(out, "    finding: %lld outputs too many or too few were written\n",
+                    (long long)o->missing);
+}
+
+static void sum_up(const Pool *pool, VerifyPtxResult *result, Text *out)
+{
+    const Manifest *m = pool->manifest;
+    u8 seen[4096] = {0};
+    text_printf(out, "%-26s %-12s %-14s %-5s %5s %11s %9s %8s %6s\n", "kernel", "op", "layout",
+                "phase", "rows", "CTAs", "warp-ins", "outputs", "differ");
+    for (int i = 0; i < pool->jobs->list.n; i++) {
+        const PtxOutcome *o = &pool->jobs->outcomes[i];
+        int kernel = m->specs[pool->jobs->list.v[i].spec].kernel;
+        print_job(pool, i, out);
+        result->launches++;
+        result->outputs += o->outputs;
+        result->differ += o->differ;
+        result->findings += (o->finding.n > 0) + (o->missing != 0);
+        if (kernel < (int)sizeof seen && !seen[kernel]++)
+            result->kernels++;
+    }
+}
+
+static const char *run_pool(Pool *pool, VerifyPtxResult *result, Text *report)
+{
+    Jobs jobs = {0};
+    pool->jobs = &jobs;
+    find_jobs(&jobs, pool->manifest, pool->input->only, pool->arena);
+    pthread_mutex_init(&pool->lock, NULL);
+    run_workers(pool);
+    pthread_mutex_destroy(&pool->lock);
+    if (pool->problem)
+        return pool->problem;
+    sum_up(pool, result, report);
+    return NULL;
+}
+
+const char *verify_ptx(const VerifyPtxInput *input, VerifyPtxResult *result, Text *report)
+{
+    PtxModule ptx = {0};
+    Str problem;
+    const char *json;
+    size_t size;
+    bool intact;
+    Manifest *manifest;
+    *result = (VerifyPtxResult){0};
+    if (!ptx_parse(input->ptx, &ptx, &problem, report->arena))
+        return problem.s;
+    if (isoc_cubin_manifest(input->artifact.s, (size_t)input->artifact.n, &json, &size, &intact) !=
+            ISOC_OK ||
+        manifest_read(json, size, &manifest))
+        return "its manifest cannot be read";
+    Pool pool = {.input = input, .ptx = &ptx, .manifest = manifest, .arena = report->arena};
+    const char *why = run_pool(&pool, result, report);
+    manifest_free(manifest);
+    return why;
+}

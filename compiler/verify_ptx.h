@@ -1,0 +1,28 @@
+/* `isoc verify --device ptx`: the kernels' PTX, launched by the runtime on the PTX machine, against
+ * the executor, bit for bit; with a few tiles of columns, all of k, and row counts that leave a
+ * tail.
+ * Ownership: nothing is kept; scratch comes from arenas of its own. */
+#ifndef ISOC_VERIFY_PTX_H
+#define ISOC_VERIFY_PTX_H
+
+#include "base.h"
+
+typedef struct VerifyPtxInput {
+    Str artifact; /* the cubin with its manifest */
+    Str ptx;
+    int threads;
+    u64 seed;     /* of the inputs, the tiles, and the order of warps and copies */
+    Str only;     /* kernels whose name holds it; empty: all */
+    void (*progress)(void *self, Str kernel, int done, int total);
+    void *progress_self;
+} VerifyPtxInput;
+
+typedef struct VerifyPtxResult {
+    int kernels, launches, findings;
+    i64 outputs, differ;
+} VerifyPtxResult;
+
+/* Adds a table to `report`. NULL, or why nothing could be run. */
+const char *verify_ptx(const VerifyPtxInput *input, VerifyPtxResult *result, Text *report);
+
+#endif

@@ -1,0 +1,444 @@
+/* One launch: tensors, the machine's run, the executor's, the comparison. */
+#include "verify_ptx_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_TENSORS = 32, MAX_TILES = 64, RASTER = 16 };
+
+typedef struct Run {
+    PtxWorker *worker;
+    const PtxJob *job;
+    PtxOutcome *outcome;
+    Arena *arena;
+    PtxMaps maps;
+    const iso_op *op;
+    const MfSpec *spec;
+    i64 rows;      /* global */
+    i64 own_rows;  /* of the product's row dimension, in this rank */
+    int n_params, n_results;
+    PtxTensor tensor[MAX_TENSORS];
+    iso_tensor passed[MAX_TENSORS];
+    PtxTensor roots; /* PART: what it writes */
+    const void **sources; /* JOIN */
+    int n_tiles;
+    i64 tile[MAX_TILES]; /* columns' tiles that run, counted over all groups */
+    i64 tiles_written;   /* columns of the tiles that run, over all groups */
+} Run;
+
+static bool is_gemm(const Run *r)
+{
+    return r->spec->family == MF_GEMM;
+}
+
+static i64 ceil_of(i64 a, i64 b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- which CTAs -------------------------------------------------------------------------------
+ */
+
+static i64 group_columns(const Run *r, int g)
+{
+    return part_size(r->worker->module->manifest, op_part(r->op, r->job->phase),
+                     &r->spec->gemm.group[g].cols, r->rows);
+}
+
+static u64 scatter(u64 x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static void add_tile(Run *r, i64 tile)
+{
+    for (int i = 0; i < r->n_tiles; i++)
+        if (r->tile[i] == tile)
+            return;
+    if (r->n_tiles < MAX_TILES)
+        r->tile[r->n_tiles++] = tile;
+}
+
+/* Of every group the first tile, the last one, which may be short, and one between them. */
+static void choose_tiles(Run *r)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 before = 0;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        i64 tiles = ceil_of(group_columns(r, g), gemm->tile_n);
+        u64 random = scatter(r->worker->input->seed + (u64)r->job->spec * 77 + (u64)g);
+        add_tile(r, before);
+        add_tile(r, before + tiles - 1);
+        if (tiles > 2)
+            add_tile(r, before + 1 + (i64)(random % (u64)(tiles - 2)));
+        before += tiles;
+    }
+}
+
+/* The columns of group g that the chosen tiles have. */
+static i64 chosen_columns(const Run *r, int g)
+{
+    i64 before = 0, n = r->spec->gemm.tile_n, columns = group_columns(r, g), total = 0;
+    for (int i = 0; i < g; i++)
+        before += ceil_of(group_columns(r, i), n);
+    for (int i = 0; i < r->n_tiles; i++) {
+        i64 first = (r->tile[i] - before) * n;
+        if (first >= 0 && first < columns)
+            total += first + n > columns ? columns - first : n;
+    }
+    return total;
+}
+
+/* The wgmma kernel's grid runs down the rows first; the stream kernel's has columns in x. */
+static bool wanted(void *self, const u32 cta[3])
+{
+    const Run *r = self;
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 down = gemm->wgmma ? ceil_of(r->own_rows, gemm->tile_m) : 1;
+    for (int i = 0; i < r->n_tiles; i++)
+        if (cta[0] / down == r->tile[i])
+            return true;
+    return false;
+}
+
+/* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
+static void choose_rows(Run *r)
+{
+    const MfPart *part = op_part(r->op, r->job->phase);
+    i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : 7;
+    r->rows = own * part->rows_count + (part->rows_count > 1);
+    if (is_gemm(r))
+        r->own_rows = part_size(r->worker->module->manifest, part, &r->spec->gemm.rows, r->rows);
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------
+ */
+
+static bool rows_lead(const Run *r, const MfTensor *declared)
+{
+    const MfAtoms *axis = &declared->axes[0];
+    return declared->n_axes > 1 && axis->n > 0 &&
+           !r->worker->module->manifest->atoms[axis->atom[0]].size;
+}
+
+static bool make_tensor(Run *r, int index)
+{
+    static const int bytes[] = {2, 2, 4};
+    PtxTensor *t = &r->tensor[index];
+    const MfTensor *declared = &r->op->op->tensors[index];
+    PtxMemory *memory = &r->worker->memory;
+    if (iso_op_tensor(r->op, r->job->phase, r->rows, index, &t->tensor, NULL))
+        return false;
+    i64 elements = 1;
+    for (int i = 0; i < t->tensor.n_axes; i++)
+        elements *= t->tensor.shape[i];
+    t->element = bytes[t->tensor.dtype];
+    t->bytes = (size_t)elements * (size_t)t->element;
+    t->seed = scatter(r->worker->input->seed * 1000 + (u64)index + 1);
+    t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
+    if (index < r->n_params)
+        verify_ptx_param(t, declared->name, memory, &r->maps, r->arena);
+    else
+        verify_ptx_result(t, declared->name, memory, &r->maps, r->arena);
+    r->passed[index] = t->tensor;
+    return t->tensor.data != NULL;
+}
+
+/* One rank's roots: in a part what it writes, in a join what it reads. */
+static PtxTensor *make_roots(Run *r, int rank, bool written)
+{
+    const iso_op *op = r->op - r->op->rank + rank;
+    PtxTensor *t = arena_new_of(r->arena, PtxTensor);
+    t->element = 4;
+    t->tensor.dtype = ISO_F32;
+    t->seed = scatter(r->worker->input->seed * 999 + (u64)rank);
+    if (iso_op_roots(op, r->rows, &t->bytes))
+        return NULL;
+    if (written)
+        verify_ptx_result(t, "the roots", &r->worker->memory, &r->maps, r->arena);
+    else
+        verify_ptx_param(t, "the roots", &r->worker->memory, &r->maps, r->arena);
+    return t->tensor.data ? t : NULL;
+}
+
+static bool make_sources(Run *r)
+{
+    int ranks = r->op->layout->ranks;
+    const MfRanks *heard = &r->op->at->sources[r->op->rank];
+    r->sources = arena_array(r->arena, const void *, ranks);
+    for (int i = 0; i < heard->n; i++) {
+        PtxTensor *t = make_roots(r, heard->rank[i], false);
+        if (!t)
+            return false;
+        r->sources[heard->rank[i]] = t->tensor.data;
+    }
+    return true;
+}
+
+static bool make_tensors(Run *r)
+{
+    iso_op_tensors(r->op, &r->n_params, &r->n_results);
+    if (r->n_params + r->n_results > MAX_TENSORS)
+        return false;
+    for (int i = 0; i < r->n_params + r->n_results; i++)
+        if (!make_tensor(r, i))
+            return false;
+    if (r->job->phase == ISO_PHASE_PART) {
+        const PtxTensor *t = make_roots(r, r->op->rank, true);
+        if (!t)
+            return false;
+        r->roots = *t;
+    }
+    return r->job->phase != ISO_PHASE_JOIN || make_sources(r);
+}
+
+/* Counters are the workspace's first bytes and begin as zeros; partial values are nobody's. */
+static void *make_workspace(Run *r, size_t *bytes)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    size_t counters = 0;
+    if (iso_op_workspace(r->op, r->rows, r->job->schedule, bytes) || *bytes == 0)
+        return NULL;
+    if (is_gemm(r) && !gemm->wgmma) {
+        i64 tiles = 0;
+        for (int g = 0; g < gemm->n_groups; g++)
+            tiles += ceil_of(group_columns(r, g), gemm->tile_n);
+        counters = (size_t)(ceil_of(tiles * ceil_of(r->own_rows, gemm->tile_m) * 4, 256) * 256);
+    }
+    return verify_ptx_buffer("the workspace", *bytes, counters < *bytes ? counters : *bytes,
+                             &r->worker->memory, &r->maps, r->arena);
+}
+
+/* ---- the machine ------------------------------------------------------------------------------
+ */
+
+static iso_status launch(Run *r)
+{
+    int n = r->n_params + r->n_results;
+    iso_run run = {.rows = r->rows, .schedule = r->job->schedule};
+    int32_t *positions = (int32_t *)(void *)verify_ptx_buffer(
+        "the positions", (size_t)r->rows * 4, (size_t)r->rows * 4, &r->worker->memory, &r->maps,
+        r->arena);
+    if (!positions)
+        return ISO_OUT_OF_MEMORY;
+    for (i64 i = 0; i < r->rows; i++)
+        positions[i] = (int32_t)i;
+    run.positions = positions;
+    run.workspace = make_workspace(r, &run.workspace_bytes);
+    if (r->job->phase == ISO_PHASE_PART)
+        return iso_op_part(r->op, r->passed, n, r->roots.tensor.data, &run);
+    if (r->job->phase == ISO_PHASE_JOIN)
+        return iso_op_join(r->op, r->sources, r->op->layout->ranks, r->passed, n, &run);
+    return iso_op_run(r->op, r->passed, n, &run);
+}
+
+static void run_machine(Run *r)
+{
+    Machine *m = &r->worker->machine;
+    PtxOutcome *o = r->outcome;
+    m->report = (PtxReport){.arena = r->arena};
+    m->memory = &r->worker->memory;
+    m->wanted = is_gemm(r) ? wanted : NULL;
+    m->wanted_self = r;
+    iso_status status = launch(r);
+    o->ctas = m->report.ctas;
+    o->grid = m->grid;
+    o->instructions = m->report.instructions;
+    if (m->report.findings.n)
+        o->finding = m->report.findings.v[0];
+    else if (status)
+        o->finding = str_format(r->arena, "%s", iso_last_error());
+}
+
+/* ---- the executor -----------------------------------------------------------------------------
+ */
+
+/* Marks the local indices of each axis at which something was written. */
+static void mark_written(const PtxTensor *t, u8 **marks)
+{
+    i64 n = (i64)t->bytes / t->element;
+    for (i64 at = 0; at < n; at++) {
+        if (!t->known[at * t->element])
+            continue;
+        for (int i = 0; i < t->tensor.n_axes; i++)
+            marks[i][at / t->tensor.stride[i] % t->tensor.shape[i]] = 1;
+    }
+}
+
+/* From an axis's marks to marks of its atoms, which are a row-major run. */
+static void mark_atoms(const Run *r, const MfAtoms *axis, const u8 *marks, i64 size, u8 **atoms)
+{
+    const Manifest *m = r->worker->module->manifest;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    for (i64 at = 0; at < size; at++) {
+        i64 rest = at;
+        for (int i = axis->n - 1; marks[at] && i >= 0; i--) {
+            i64 own = part_atom_size(m, part, axis->atom[i], r->rows);
+            if (atoms[axis->atom[i]])
+                atoms[axis->atom[i]][rest % own] = 1;
+            rest /= own;
+        }
+    }
+}
+
+static int selection_of(const Run *r, isoc_selection *select)
+{
+    const Manifest *m = r->worker->module->manifest;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    u8 *atoms[MF_MAX_ATOMS] = {NULL};
+    int n = 0;
+    for (int k = 0; k < r->n_results; k++) {
+        const PtxTensor *t = &r->tensor[r->n_params + k];
+        const MfTensor *declared = &r->op->op->tensors[r->n_params + k];
+        u8 *marks[ISO_MAX_AXES];
+        for (int i = 0; i < declared->n_axes; i++) {
+            marks[i] = arena_array(r->arena, u8, t->tensor.shape[i] + 1);
+            for (int j = 0; j < declared->axes[i].n; j++) {
+                int a = declared->axes[i].atom[j];
+                if (m->atoms[a].size && !atoms[a])
+                    atoms[a] = arena_array(r->arena, u8, part->hi[a] - part->lo[a] + 1);
+            }
+        }
+        mark_written(t, marks);
+        for (int i = 0; i < declared->n_axes; i++)
+            mark_atoms(r, &declared->axes[i], marks[i], t->tensor.shape[i], atoms);
+    }
+    for (int a = 0; a < m->n_atoms; a++) {
+        if (!atoms[a])
+            continue;
+        i64 *index = arena_array(r->arena, i64, part->hi[a] - part->lo[a] + 1);
+        isoc_selection s = {.axis = m->atoms[a].name, .index = index};
+        for (i64 i = 0; i < part->hi[a] - part->lo[a]; i++)
+            if (atoms[a][i])
+                index[s.n++] = part->lo[a] + i;
+        select[n++] = s;
+    }
+    return n;
+}
+
+static bool run_executor(Run *r)
+{
+    isoc_tensor tensors[MAX_TENSORS];
+    isoc_selection select[MF_MAX_ATOMS];
+    for (int i = 0; i < r->n_params + r->n_results; i++)
+        tensors[i] = (isoc_tensor){i < r->n_params ? r->tensor[i].tensor.data
+                                                   : r->tensor[i].expected,
+                                   r->passed[i].stride};
+    isoc_call call = {
+        .op = r->op->op->name,
+        .layout = r->op->layout->name,
+        .rank = r->op->rank,
+        .phase = (isoc_phase)r->job->phase,
+        .rows = r->rows,
+        .live_rows = -1,
+        .tensors = tensors,
+        .roots = r->roots.expected,
+        .sources = (const float *const *)r->sources,
+        .threads = 1,
+    };
+    if (r->job->phase == ISO_PHASE_RUN) {
+        call.select = select;
+        call.n_select = (size_t)selection_of(r, select);
+    }
+    return isoc_session_run(r->worker->session, &call) == ISOC_OK;
+}
+
+/* ---- the comparison ---------------------------------------------------------------------------
+ */
+
+static i64 compare(Run *r, const PtxTensor *t)
+{
+    size_t each = (size_t)t->element;
+    const u8 *actual = t->tensor.data, *expected = t->expected;
+    i64 written = 0;
+    for (size_t at = 0; at + each <= t->bytes; at += each) {
+        if (!t->known[at])
+            continue;
+        written++;
+        r->outcome->differ += memcmp(actual + at, expected + at, each) != 0;
+    }
+    r->outcome->outputs += written;
+    return written;
+}
+
+/* How many elements of all results the CTAs that ran should have written. */
+static i64 wanted_outputs(const Run *r)
+{
+    i64 total = 0;
+    const MfGemm *gemm = &r->spec->gemm;
+    for (int g = 0; is_gemm(r) && g < gemm->n_groups; g++) {
+        i64 each = gemm->group[g].n_results;
+        if (gemm->roots_out)
+            each = (i64)gemm->n_roots * groups_parts(gemm);
+        total += r->own_rows * chosen_columns(r, g) * each;
+    }
+    if (is_gemm(r))
+        return total;
+    if (r->job->phase == ISO_PHASE_PART)
+        return (i64)r->roots.bytes / 4;
+    for (int i = 0; i < r->n_results; i++)
+        total += (i64)r->tensor[r->n_params + i].bytes / r->tensor[r->n_params + i].element;
+    return total;
+}
+
+static void compare_all(Run *r)
+{
+    i64 written = 0;
+    if (r->job->phase == ISO_PHASE_PART) {
+        written = compare(r, &r->roots);
+    } else {
+        for (int i = 0; i < r->n_results; i++)
+            written += compare(r, &r->tensor[r->n_params + i]);
+    }
+    i64 want = wanted_outputs(r);
+    r->outcome->missing = want > written ? want - written : written - want;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const iso_op *op_of(const PtxWorker *w, const PtxJob *job)
+{
+    const Manifest *m = w->module->manifest;
+    const MfLayout *layout = &m->layouts[job->layout];
+    const iso_op *op = NULL;
+    const iso_layout at = {.name = layout->name, .rank = job->rank};
+    iso_op_get(w->module, m->ops[layout->ops[job->op].op].name, &at, &op);
+    return op;
+}
+
+void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutcome *outcome)
+{
+    Run *r = arena_new_of(arena, Run);
+    double start = seconds();
+    *r = (Run){.worker = worker, .job = job, .outcome = outcome, .arena = arena};
+    r->op = op_of(worker, job);
+    r->spec = &worker->module->manifest->specs[job->spec];
+    worker->memory = (PtxMemory){.arena = arena};
+    choose_rows(r);
+    outcome->rows = r->rows;
+    if (is_gemm(r))
+        choose_tiles(r);
+    if (!make_tensors(r))
+        outcome->finding = STR("no memory for the tensors");
+    else
+        run_machine(r);
+    if (!outcome->finding.n) {
+        if (run_executor(r))
+            compare_all(r);
+        else
+            outcome->finding = STR("the executor refuses the launch");
+    }
+    verify_ptx_unmap(&r->maps);
+    outcome->seconds = seconds() - start;
+}
