@@ -92,6 +92,7 @@ typedef struct isoc_call {
     isoc_phase phase;
     int64_t rows;               /* global */
     int64_t live_rows;          /* of this rank's tensors; negative: all */
+    const int32_t *positions, *sequences; /* of each row of this rank, for tables; else NULL */
     const isoc_tensor *tensors; /* parameters, then results */
     float *roots;               /* PART writes, as iso_op_roots lays them out */
     const float *const *sources; /* JOIN reads, one per rank of the layout */

@@ -77,6 +77,16 @@ static json_t *sources_json(Writer *w, const Sources *sources)
     return array;
 }
 
+/* The last factor of a ragged axis is the position, those before are sequences. */
+static Str coordinate_kind(const Contract *contract, const Axis *axis)
+{
+    if (axis->coordinate_of < 0)
+        return STR("none");
+    const Axis *ragged = &contract->axes[axis->coordinate_of];
+    return &contract->axes[ragged->factors[ragged->n_factors - 1]] == axis ? STR("position")
+                                                                           : STR("sequence");
+}
+
 static json_t *atoms_json(Writer *w)
 {
     json_t *array = json_array();
@@ -86,6 +96,7 @@ static json_t *atoms_json(Writer *w)
         put(w, atom, "name", text(axis->name.text));
         put(w, atom, "size", integer(axis->free ? 0 : axis->size));
         put(w, atom, "stored", integer(axis->free ? 0 : axis->stored));
+        put(w, atom, "coordinate", text(coordinate_kind(w->contract, axis)));
         push(w, array, atom);
     }
     return array;

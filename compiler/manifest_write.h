@@ -10,7 +10,9 @@
  *   "cuda_sha256", "ptx_sha256": of the kernel text and of its PTX,
  *   "contract": { "name", "version", "fingerprint": hex, "numerics": "sm_90" },
  *   "sources": [ { "name", "text" } ],                 the contract's files, the main one first
- *   "atoms": [ { "name", "size", "stored" } ],         size 0: free, known at launch
+ *   "atoms": [ { "name", "size", "stored",             size 0: free, known at launch
+ *                "coordinate": "none|position|sequence" } ],   of each token, by which tables of
+ *                                                      any length are indexed
  *   "ops": [ { "name", "fingerprint",
  *              "params": [T], "results": [T] } ],      T = { "name", "dtype",
  *                                                            "axes": [ { "name", "atoms": [i] } ] }
@@ -24,7 +26,8 @@
  *             "bindings": [ { "tensor": i,             parameters, then results
  *                             "fixes": [ [atom, index] ],
  *                             "has": [bool per dim],
- *                             "coordinate": bool } ],  indexed by each token's position
+ *                             "coordinate": bool } ],  indexed by a coordinate of each token
+ *                                                      along the dimension of the tokens
  *             "gemm": { "kernel": "wgmma|stream", "tile": [m, n, k], "stages",
  *                       "leaves_across_ctas": bool, "a": binding, "a_k_inner": bool,
  *                       "rows": [atom], "k": [atom], "roots_out": bool, "roots": n,

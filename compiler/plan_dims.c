@@ -194,6 +194,25 @@ static bool is_broken(const Planner *planner, const Binding *binding, const Plan
     return false;
 }
 
+/* A table is addressed along the tokens' dimension by each token's coordinate. */
+static bool match_coordinate(Planner *planner, Binding *binding, const PlanDim *dims, int n_dims)
+{
+    if (binding->coordinate < 0)
+        return true;
+    const Axis *axes = planner->contract->axes, *coordinate = &axes[binding->coordinate];
+    for (int d = 0; d < n_dims; d++) {
+        if (dims[d].atoms[0] != axes[coordinate->coordinate_of].atom)
+            continue;
+        binding->has[d] = true;
+        return d + 1 < n_dims ||
+               plan_misfit(planner, "%.*s is indexed by %.*s along the innermost dimension, which "
+                           "a thread reads in order",
+                           STR_FMT(plan_tensor(planner, binding)->name.text),
+                           STR_FMT(coordinate->name.text));
+    }
+    return true;
+}
+
 bool plan_match_dims(Planner *planner, Binding *binding, const PlanDim *dims, int n_dims)
 {
     Atoms view = plan_view(planner, binding);
@@ -212,9 +231,10 @@ bool plan_match_dims(Planner *planner, Binding *binding, const PlanDim *dims, in
         binding->has[d] = match == 1;
         matched += match ? dims[d].n_atoms : 0;
     }
-    return matched == view.n ||
-           plan_misfit(planner, "%.*s has an axis that the kernel does not run over",
-                       STR_FMT(tensor->name.text));
+    if (matched != view.n)
+        return plan_misfit(planner, "%.*s has an axis that the kernel does not run over",
+                           STR_FMT(tensor->name.text));
+    return match_coordinate(planner, binding, dims, n_dims);
 }
 
 static bool may_merge(const Planner *planner, const Kernel *kernel, const PlanDim *dim, int atom)

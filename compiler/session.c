@@ -268,6 +268,36 @@ static void copy_roots(const RootPlace *place, ExecRoots *roots, float *write, c
 /* ---- phases
  * ------------------------------------------------------------------------------------------ */
 
+/* Coordinates by global row, from the rank's own. NULL where none are given: the executor must not
+ * need them then. */
+static const int *by_row(CallState *c, const int32_t *own)
+{
+    i64 lo, hi;
+    part_rows(c->part, c->call->rows, &lo, &hi);
+    int *all = own ? arena_array(c->arena, int, hi + 1) : NULL;
+    for (i64 i = lo; all && i < hi; i++)
+        all[i] = own[i - lo];
+    return all;
+}
+
+/* Whether the call has the coordinates that the op's tables are indexed by. */
+static bool has_coordinates(const CallState *c)
+{
+    const Contract *contract = &c->session->contract;
+    const Op *op = c->plan_op->op->op;
+    for (int i = 0; i < op->n_params; i++)
+        for (int k = 0; k < op->params[i].n_axes; k++) {
+            int axis = op->params[i].axes[k], ragged = contract->axes[axis].coordinate_of;
+            if (ragged < 0)
+                continue;
+            const Axis *r = &contract->axes[ragged];
+            bool position = r->factors[r->n_factors - 1] == axis;
+            if (!(position ? c->call->positions : c->call->sequences))
+                return false;
+        }
+    return true;
+}
+
 static isoc_status run_part(CallState *c, const ExecJob *job)
 {
     ExecRoots *roots;
@@ -346,6 +376,8 @@ static isoc_status run_call(CallState *c)
     const Op *op = p->op->op;
     c->part =
         call->phase == ISOC_JOIN ? &p->finish_of_rank[call->rank] : &p->part_of_rank[call->rank];
+    if (!has_coordinates(c))
+        return ISOC_ERROR_USAGE;
     c->tensors = arena_array(c->arena, ExecTensor, op->n_params + op->n_results);
     for (int i = 0; i < op->n_params; i++)
         bind_tensor(c, &op->params[i], i);
@@ -356,6 +388,8 @@ static isoc_status run_call(CallState *c)
         .op = p->op,
         .params = c->tensors,
         .results = c->tensors + op->n_params,
+        .coordinates = by_row(c, call->positions),
+        .sequences = by_row(c, call->sequences),
         .threads = call->threads > 0 ? call->threads : 1,
     };
     part_box(contract, c->part, call->rows, &job.box);

@@ -12,13 +12,16 @@ iso_status launch_cpu(const Launch *launch)
         return iso_fail(ISO_UNSUPPORTED, "op %s has %d tensors", op->op->name, n);
     for (int i = 0; i < n; i++)
         tensors[i] = (isoc_tensor){launch->tensors[i].data, launch->tensors[i].stride};
+    const int32_t *live = launch->run->rows_device;
     isoc_call call = {
         .op = op->op->name,
         .layout = op->layout->name,
         .rank = op->rank,
         .phase = (isoc_phase)launch->phase,
         .rows = launch->run->rows,
-        .live_rows = launch->run->rows_device ? *launch->run->rows_device : -1,
+        .live_rows = !live ? -1 : *live > 0 ? *live : 0,
+        .positions = launch->run->positions,
+        .sequences = launch->run->sequences,
         .tensors = tensors,
         .roots = launch->roots,
         .sources = (const float *const *)launch->sources,

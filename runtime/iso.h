@@ -118,7 +118,8 @@ typedef enum iso_phase { ISO_PHASE_RUN = 0, ISO_PHASE_PART = 1, ISO_PHASE_JOIN =
 /* How many tensors a call passes: parameters first, then results, as declared. */
 iso_status iso_op_tensors(const iso_op *op, int *params, int *results);
 /* For a global row count: shape, dtype and contiguous strides of tensor `index` as this rank passes
- * it in that phase; data is NULL. name may be NULL. ISO_BAD_COUNT past the end. */
+ * it in that phase; data is NULL. An axis of size 0 is a table's, indexed by iso_run.positions or
+ * .sequences: pass any length that holds them all. name may be NULL. ISO_BAD_COUNT past the end. */
 iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int index,
                          iso_tensor *tensor, const char **name);
 
@@ -146,7 +147,8 @@ typedef struct iso_run {
     int64_t rows;
     int schedule;
     const int32_t *rows_device;
-    const int32_t *positions; /* of each row of this rank, for ops indexed by it; else NULL */
+    const int32_t *positions; /* of each row of this rank, where a table is indexed by them */
+    const int32_t *sequences; /* likewise; NULL where no tensor of the op has such an axis */
     void *workspace;
     size_t workspace_bytes;
     void *stream; /* CUstream; ISO_CPU ignores it and returns when done */

@@ -37,14 +37,10 @@ static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
                         launch->op->op->name, spec->n_bindings, ISO_VIEWS);
     args->rows_dev = launch->run->rows_device;
     args->position = launch->run->positions;
+    args->sequence = launch->run->sequences;
     bind_extents(launch, args);
     for (int i = 0; i < spec->n_bindings; i++) {
         View view;
-        if (spec->bindings[i].coordinate && !launch->run->positions)
-            return iso_fail(ISO_INVALID_ARGUMENT,
-                            "op %s is indexed by position: iso_run.positions "
-                            "must hold each row's",
-                            launch->op->op->name);
         iso_status status = view_bind(launch->op, launch->phase, &spec->bindings[i], dims,
                                       spec->n_dims, launch->tensors, launch->run->rows, &view);
         if (status)

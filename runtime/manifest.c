@@ -156,10 +156,18 @@ static void read_source(Reader *r, json_t *object, void *element)
 
 static void read_atom(Reader *r, json_t *object, void *element)
 {
+    static const char *const kinds[] = {"none", "position", "sequence"};
     MfAtom *atom = element;
     atom->name = get_string(r, object, "name");
     atom->size = get_int(r, object, "size", 0, INT64_MAX / 4096);
     atom->stored = get_int(r, object, "stored", atom->size, INT64_MAX / 4096);
+    const char *coordinate = get_string(r, object, "coordinate");
+    int c = 0;
+    while (c < 3 && strcmp(kinds[c], coordinate))
+        c++;
+    if (c == 3)
+        bad(r, "coordinate", "is none, position or sequence");
+    atom->coordinate = (MfCoordinate)c;
 }
 
 static void read_tensor(Reader *r, json_t *object, void *element)
@@ -266,6 +274,8 @@ static void read_groups(Reader *r, json_t *object, MfSpec *spec)
 static void read_leaves(Reader *r, json_t *object, MfGemm *gemm)
 {
     json_t *leaves = get_array(r, object, "leaves", MF_MAX_LEAVES, &gemm->n_leaves);
+    if (gemm->n_leaves == 0)
+        bad(r, "leaves", "has no element");
     for (int i = 0; i < gemm->n_leaves; i++) {
         json_t *pair = json_array_get(leaves, (size_t)i);
         gemm->leaf_lo[i] = element_int(r, pair, 0, "leaves", 0, INT32_MAX);
@@ -420,6 +430,25 @@ static void read_sources(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
     }
 }
 
+/* A layout's op launches kernels of that op alone: a join where it joins, others elsewhere, with
+ * as many roots as ranks are heard. */
+static void check_specs(Reader *r, const MfLayoutOp *at, int ranks)
+{
+    const MfSpec *join = at->join < 0 ? NULL : &r->out->specs[at->join];
+    for (int i = 0; i < at->n_variants; i++)
+        for (int k = 0; k < ranks; k++) {
+            int own = at->variants[i].specs[k];
+            const MfSpec *spec = own < 0 ? NULL : &r->out->specs[own];
+            if (spec && (spec->op != at->op || spec->family == MF_JOIN))
+                bad(r, "specs", "has another op's kernel");
+        }
+    if (join && (join->op != at->op || join->family != MF_JOIN))
+        bad(r, "join", "is another op's kernel");
+    for (int i = 0; join && i < ranks; i++)
+        if (at->sources[i].n != join->n_sources)
+            bad(r, "sources", "has not as many ranks as the join has roots");
+}
+
 static void read_layout_op(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
 {
     at->op = (int)get_int(r, object, "op", 0, r->out->n_ops - 1);
@@ -429,10 +458,12 @@ static void read_layout_op(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
     for (int i = 0; at->variants && i < at->n_variants && !r->status; i++)
         read_variant(r, json_array_get(variants, (size_t)i), &at->variants[i], ranks);
     at->parts = get_parts(r, object, "parts", ranks);
-    if (at->join < 0)
-        return;
-    at->join_parts = get_parts(r, object, "join_parts", ranks);
-    read_sources(r, object, at, ranks);
+    if (at->join >= 0) {
+        at->join_parts = get_parts(r, object, "join_parts", ranks);
+        read_sources(r, object, at, ranks);
+    }
+    if (!r->status)
+        check_specs(r, at, ranks);
 }
 
 static void read_layout(Reader *r, json_t *object, void *element)

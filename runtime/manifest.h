@@ -8,10 +8,13 @@
 enum { MF_MAX_DIMS = 6, MF_MAX_ATOMS = 64, MF_MAX_LEAVES = 64, MF_MAX_GROUPS = 4, MF_MAX_PARTS = 4,
        MF_MAX_OPERANDS = 6, MF_MAX_RESULTS = 3 };
 
+typedef enum MfCoordinate { MF_NONE, MF_POSITION, MF_SEQUENCE } MfCoordinate;
+
 typedef struct MfAtom {
     const char *name;
     int64_t size; /* 0: free */
     int64_t stored;
+    MfCoordinate coordinate; /* of each token: an axis of a table, of any length */
 } MfAtom;
 
 /* A run of atoms, row-major: an axis of a tensor or a dimension of a kernel. */
@@ -52,7 +55,7 @@ typedef struct MfBinding {
     } *fixes;
     int n_dims;
     bool has[MF_MAX_DIMS];
-    bool coordinate; /* indexed by each token's position */
+    bool coordinate; /* indexed by a coordinate of each token */
 } MfBinding;
 
 typedef struct MfGroup {

@@ -127,7 +127,7 @@ static int64_t axis_origin(const iso_op *op, const MfPart *part, const MfAtoms *
     for (int i = 0; i < axis->n; i++) {
         const MfAtom *atom = &manifest->atoms[axis->atom[i]];
         int64_t lo = part->lo[axis->atom[i]], hi;
-        if (!atom->size)
+        if (!atom->size && !atom->coordinate)
             part_rows_of(part, rows, &lo, &hi);
         origin = origin * (atom->size ? atom->size : 1) + lo;
     }
@@ -227,6 +227,26 @@ static iso_status check_workspace(const iso_op *op, const iso_run *run)
                     op->op->name, need, run->workspace_bytes, run->workspace);
 }
 
+/* A table needs the coordinate of each row that it is indexed by. */
+static iso_status check_coordinates(const iso_op *op, const MfSpec *spec, const iso_run *run)
+{
+    for (int b = 0; b < spec->n_bindings; b++) {
+        const MfTensor *tensor = &op->op->tensors[spec->bindings[b].tensor];
+        for (int i = 0; spec->bindings[b].coordinate && i < tensor->n_axes; i++) {
+            if (!axis_is_table(op->module->manifest, &tensor->axes[i]))
+                continue;
+            const MfAtom *atom = &op->module->manifest->atoms[tensor->axes[i].atom[0]];
+            bool position = atom->coordinate == MF_POSITION;
+            if (!(position ? run->positions : run->sequences))
+                return iso_fail(ISO_INVALID_ARGUMENT,
+                                "op %s: tensor %s is indexed by %s: iso_run.%s must hold each "
+                                "row's", op->op->name, tensor->name, atom->name,
+                                position ? "positions" : "sequences");
+        }
+    }
+    return ISO_OK;
+}
+
 /* A rank whose part is empty, of the op or of its rows, has nothing to launch: that is no error. */
 static bool nothing_to_do(const iso_op *op, iso_phase phase, int64_t rows)
 {
@@ -252,6 +272,8 @@ static iso_status run_phase(Launch *launch, int n)
         return ISO_OK;
     status =
         op_check_tensors(op, launch->phase, launch->spec, launch->tensors, n, launch->run->rows);
+    if (!status)
+        status = check_coordinates(op, launch->spec, launch->run);
     if (!status && launch->phase != ISO_PHASE_JOIN)
         status = check_workspace(op, launch->run);
     if (status)

@@ -9,8 +9,15 @@ void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi)
     *hi = rows * (part->rows_index + 1) / part->rows_count;
 }
 
+bool axis_is_table(const Manifest *manifest, const MfAtoms *axis)
+{
+    return axis->n == 1 && manifest->atoms[axis->atom[0]].coordinate != MF_NONE;
+}
+
 int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows)
 {
+    if (manifest->atoms[atom].coordinate)
+        return 0;
     if (manifest->atoms[atom].size)
         return part->hi[atom] - part->lo[atom];
     int64_t lo, hi;
@@ -70,7 +77,7 @@ static iso_status check_tensor(const iso_op *op, iso_phase phase, const iso_tens
                         op->op->name, declared->name, tensor->n_axes, declared->n_axes);
     for (int i = 0; i < declared->n_axes; i++) {
         int64_t want = part_size(manifest, op_part(op, phase), &declared->axes[i], rows);
-        if (tensor->shape[i] != want)
+        if (tensor->shape[i] != want && !axis_is_table(manifest, &declared->axes[i]))
             return iso_fail(ISO_BAD_TENSOR,
                             "op %s, layout %s, rank %d: axis %d of tensor %s has %" PRId64
                             " elements, this rank takes %" PRId64 " of it for %" PRId64 " rows",
@@ -125,6 +132,16 @@ static bool atom_stride(const iso_op *op, const MfPart *part, const MfTensor *de
     return false;
 }
 
+/* The atom of a tensor that a dimension's atom walks: for the tokens, a table's coordinate. */
+static int addressed(const iso_op *op, const MfTensor *declared, int atom)
+{
+    const Manifest *manifest = op->module->manifest;
+    for (int i = 0; !manifest->atoms[atom].size && i < declared->n_axes; i++)
+        if (axis_is_table(manifest, &declared->axes[i]))
+            return declared->axes[i].atom[0];
+    return atom;
+}
+
 /* One stride for a run of atoms: the innermost's, if the others follow from it. Atoms of size 1
  * may have any stride. */
 static iso_status collapse(const iso_op *op, const MfPart *part, const MfTensor *declared,
@@ -135,7 +152,8 @@ static iso_status collapse(const iso_op *op, const MfPart *part, const MfTensor 
     *stride = 0;
     for (int i = dim->n - 1; i >= 0; i--) {
         int64_t size = part_atom_size(op->module->manifest, part, dim->atom[i], rows), own;
-        if (!atom_stride(op, part, declared, tensor, dim->atom[i], rows, &own))
+        if (!atom_stride(op, part, declared, tensor, addressed(op, declared, dim->atom[i]), rows,
+                         &own))
             return iso_fail(ISO_INTERNAL, "op %s: tensor %s lacks an atom of its own dimension",
                             op->op->name, declared->name);
         if (size == 1 && dim->n > 1)
