@@ -41,8 +41,8 @@ iso_status module_load_on(iso_module **module, const void *data, size_t size, co
 
 /* The rows [lo, hi) of the free atom that a part has. */
 void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi);
-/* Elements of an atom, or of a run of atoms, in a part; 0 for coordinates, whose tables may have any
- * length. */
+/* Elements of an atom, or of a run of atoms, in a part; 0 for coordinates, whose tables may have
+ * any length. */
 bool axis_is_table(const Manifest *manifest, const MfAtoms *axis);
 int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows);
 int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Host measurements: the tensor-core model's speed, and the compiler's stages from nothing and again.
+# Host measurements: the tensor-core model, and the compiler from nothing and again.
 set -e
 BUILD=${BUILD:-build}
 mkdir -p "$BUILD/bench"

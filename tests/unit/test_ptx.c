@@ -23,8 +23,11 @@ static Lab *lab_open(void)
     lab->arena = arena_new();
     lab->memory.arena = lab->report.arena = lab->arena;
     PtxRegion in = {.name = "in", .base = (u8 *)lab->in, .size = sizeof lab->in};
-    PtxRegion out = {.name = "out", .base = (u8 *)lab->out, .size = sizeof lab->out,
-                     .writable = true, .known = lab->known};
+    PtxRegion out = {.name = "out",
+                     .base = (u8 *)lab->out,
+                     .size = sizeof lab->out,
+                     .writable = true,
+                     .known = lab->known};
     ptx_memory_add(&lab->memory, &in);
     ptx_memory_add(&lab->memory, &out);
     for (u32 i = 0; i < WORDS; i++)
@@ -65,9 +68,13 @@ static bool run_seeded(Lab *lab, const char *body, u64 seed)
     }
     void *in = lab->in, *out = lab->out;
     const void *params[] = {&in, &out};
-    PtxLaunch launch = {.kernel = ptx_find(&lab->module, STR("k")), .grid = {1, 1, 1},
-                        .block = {THREADS, 1, 1}, .params = params, .memory = &lab->memory,
-                        .numerics = fdpa_class("sm_90", FDPA_BF16), .seed = seed};
+    PtxLaunch launch = {.kernel = ptx_find(&lab->module, STR("k")),
+                        .grid = {1, 1, 1},
+                        .block = {THREADS, 1, 1},
+                        .params = params,
+                        .memory = &lab->memory,
+                        .numerics = fdpa_class("sm_90", FDPA_BF16),
+                        .seed = seed};
     return ptx_run(&launch, &lab->report);
 }
 
@@ -86,7 +93,8 @@ static void expect_finding(const char *body, const char *words)
     lab_close(lab);
 }
 
-/* ---- arithmetic and control ------------------------------------------------------------------- */
+/* ---- arithmetic and control -------------------------------------------------------------------
+ */
 
 START_TEST(arithmetic)
 {
@@ -135,7 +143,8 @@ START_TEST(nan_and_rounding)
 }
 END_TEST
 
-/* ---- shared memory, barriers, copies ---------------------------------------------------------- */
+/* ---- shared memory, barriers, copies ----------------------------------------------------------
+ */
 
 /* The words in reverse order, through shared memory. */
 #define REVERSE(middle)                                                                            \
@@ -159,10 +168,10 @@ END_TEST
 
 #define COPIES(wait)                                                                               \
     "shl.b32 %r1, %t, 4;\nmov.u32 %r9, tile;\nadd.s32 %r2, %r9, %r1;\n"                            \
-    "ld.param.u64 %d1, [k_param_0];\nmul.wide.u32 %d2, %t, 16;\nadd.s64 %d1, %d1, %d2;\n"         \
+    "ld.param.u64 %d1, [k_param_0];\nmul.wide.u32 %d2, %t, 16;\nadd.s64 %d1, %d1, %d2;\n"          \
     "cp.async.cg.shared.global.L2::128B [%r2], [%d1], 16, 8;\n"                                    \
     "cp.async.commit_group;\n" wait                                                                \
-    "ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r2];\nadd.s32 %r7, %r3, %r6;\n"                     \
+    "ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r2];\nadd.s32 %r7, %r3, %r6;\n"                      \
     "add.s32 %r7, %r7, %r4;\nst.global.u32 [%o], %r7;"
 
 START_TEST(async_copies_arrive_at_the_wait)
@@ -176,7 +185,8 @@ START_TEST(async_copies_arrive_at_the_wait)
 }
 END_TEST
 
-/* ---- the tensor core -------------------------------------------------------------------------- */
+/* ---- the tensor core --------------------------------------------------------------------------
+ */
 
 /* A = ones in k 0 and 1 of every row, B = the lanes' own words. */
 START_TEST(tensor_core_step)
@@ -197,7 +207,8 @@ START_TEST(tensor_core_step)
 }
 END_TEST
 
-/* ---- faults ----------------------------------------------------------------------------------- */
+/* ---- faults -----------------------------------------------------------------------------------
+ */
 
 START_TEST(unknown_is_an_error)
 {
@@ -219,9 +230,11 @@ START_TEST(faults_are_named)
     expect_finding("ld.shared.u32 %r1, [tile+2048];", "shared memory");
     expect_finding("setp.lt.u32 %p1, %t, 32;\n@%p1 bra $x;\nbar.sync 0, 96;\n$x:", "for ever");
     expect_finding("setp.lt.u32 %p1, %t, 5;\n@%p1 bra $x;\nbar.sync 0;\nbra $y;\n"
-                   "$x:\nbar.sync 1;\n$y:", "never meets again");
+                   "$x:\nbar.sync 1;\n$y:",
+                   "never meets again");
     expect_finding("mov.u32 %r1, tile;\n"
-                   "mbarrier.arrive.shared::cta.b64 _, [%r1];", "no mbarrier");
+                   "mbarrier.arrive.shared::cta.b64 _, [%r1];",
+                   "no mbarrier");
 }
 END_TEST
 
