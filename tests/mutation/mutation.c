@@ -346,6 +346,7 @@ int main(int argc, char **argv)
     char folder[] = "/tmp/mutation-XXXXXX", command[64];
     if (!mkdtemp(folder))
         return EXIT_FAILURE;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     mutate_plans(argc > 1 ? argv[1] : "build/planeval", folder);
     mutate_meanings();
     mutate_parts();

@@ -428,6 +428,8 @@ int main(int argc, char **argv)
 {
     long cases = argc > 1 ? atol(argv[1]) : 1500;
     u64 seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("%ld random ops ...\n", 2 * cases);
     for (long i = 0; i < cases && tally.failed < 10; i++) {
         random_reduction(seed + (u64)i);
         random_expression(seed + (u64)i);
