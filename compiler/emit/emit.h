@@ -35,7 +35,7 @@ typedef struct GroupBindings {
     int n_results, result[MAX_RESULTS];
 } GroupBindings;
 
-/* False if it touches more than a group has room for; plans never do. */
+/* False if it touches more than a group has room for (plans never do), or if memory is short. */
 bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out);
 
 /* `provenance`: lines that head the program as a comment (isoc version, contract, digest). */

@@ -41,16 +41,28 @@ static bool list_operands(const Kernel *kernel, const GemmGroup *group, GroupBin
     return true;
 }
 
-bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out)
+static bool list_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out,
+                          Arena *arena)
 {
     *out = (GroupBindings){0};
-    Arena *arena = arena_new();
-    bool fits = arena && list_operands(kernel, group, out, arena);
-    arena_free(arena);
+    bool fits = list_operands(kernel, group, out, arena);
     for (int i = 0; i < group->n_pieces; i++)
         if (place_of(out->result, &out->n_results, MAX_RESULTS,
                      kernel_piece(kernel, (int)(group - kernel->gemm.group), group->pieces[i])) < 0)
             return false;
+    return fits;
+}
+
+bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out)
+{
+    jmp_buf oom;
+    Arena *arena = arena_new();
+    bool fits = false;
+    if (arena && !setjmp(oom)) {
+        arena_on_oom(arena, &oom);
+        fits = list_bindings(kernel, group, out, arena);
+    }
+    arena_free(arena);
     return fits;
 }
 
@@ -180,7 +192,7 @@ static void build_epilogue(KernelText *k, int index, int prefix, Epilogue *e)
 {
     const GemmGroup *group = &k->kernel->gemm.group[index];
     *e = (Epilogue){.k = k, .group = group, .index = index, .prefix = prefix};
-    emit_group_bindings(k->kernel, group, &e->touched);
+    list_bindings(k->kernel, group, &e->touched, k->arena);
     writer_init(&e->fields, k->arena);
     writer_init(&e->load, k->arena);
     writer_init(&e->store, k->arena);
