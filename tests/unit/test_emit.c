@@ -87,8 +87,8 @@ static void build_softmax(Fixture *f, Arena *arena)
     const DagNode *m = fixture_reduce(f, MONOID_MAX, ATOM_HIDDEN, DT_F32, x);
     const DagNode *e = fixture_fn(f, FN_EXP, fixture_binary(f, DAG_SUB, x, m));
     const DagNode *z = fixture_reduce(f, MONOID_SUM, ATOM_HIDDEN, DT_F32, e);
-    pieces(f, fixture_result(f, "p", T | H, fixture_binary(f, DAG_DIV, e, z)),
-           fixture_result(f, "z", T, z));
+    const DagPiece *sum = fixture_result(f, "z", T, z);
+    pieces(f, fixture_result(f, "p", T | H, fixture_binary(f, DAG_DIV, e, z)), sum);
     fixture_bind(f, 2, (int[]){ATOM_TOKENS, ATOM_HIDDEN});
     const DagNode *reduces[] = {m, z};
     RowTree trees[] = {row_tree(arena, 1000, 64, 4, TREE_CHAIN),
