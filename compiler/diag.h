@@ -65,6 +65,6 @@ Str diag_explanation(Arena *arena, DiagId id);
 /* The messages by file and line; `list` has room for diags->list.n. Returns their number. */
 int diags_sorted(const Diags *diags, const Diag **list);
 void diags_render_text(const Diags *diags, Text *out, bool colour);
-void diags_render_json(const Diags *diags, Text *out); /* one JSON array, schema in README */
+void diags_render_json(const Diags *diags, Text *out); /* LANGUAGE.md, 12.3 */
 
 #endif
