@@ -118,7 +118,7 @@ static int verify_bits(Pipeline *p, const Options *o)
 
 static int verify_contract(const Options *o, const Stated *stated, Pipeline *p)
 {
-    bool ptx = o->device && strcmp(o->device, "ptx") == 0;
+    bool ptx = o->command == COMMAND_PROVE || (o->device && strcmp(o->device, "ptx") == 0);
     Progress *progress = ptx ? progress_start() : NULL;
     progress_say(progress, "verify: compiling the kernels", 0, 0);
     bool built = pipeline_run(p, ptx ? STAGE_ARTIFACT : stated ? STAGE_EMIT : STAGE_PROOF);

@@ -1,31 +1,58 @@
-/* `isoc verify --device ptx`: digests first, then every kernel on the PTX machine. */
+/* `isoc verify --device ptx` and `isoc prove`: digests first, then every kernel on the PTX machine,
+ * with numbers against the executor; `prove` adds terms against the contract's expressions. */
 #include "commands.h"
 #include "verify_ptx.h"
+#include "verify_terms.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { SEED = 1 };
 
+/* What stands behind a proof and is not proved by it. */
+#define TRUSTED(X)                                                                                 \
+    X("ptxas: that the cubin does what its PTX says, f32 division and square root included")       \
+    X("the tensor core: that a step is the class's fused sum, whatever the order in its group")    \
+    X("memory order: warps ran in a seeded order, CTAs one after another")                         \
+    X("CTAs that did not run: block indices reach only addresses, bounds and tiles")               \
+    X("terms are 64-bit hashes, a step's members a sum modulo 2^61 - 1")
+
 static void say_kernel(void *self, Str kernel, int done, int total)
 {
     char line[160];
-    snprintf(line, sizeof line, "verify: %.*s,", STR_FMT(kernel));
+    snprintf(line, sizeof line, "PTX machine: %.*s,", STR_FMT(kernel));
     progress_say(self, line, done + 1, total);
 }
 
-static int print_result(const VerifyPtxResult *r, Str table)
+/* ---- what is said -----------------------------------------------------------------------------
+ */
+
+static void print_proof(const VerifyPtxResult *r)
+{
+    printf("%lld of %lld outputs have the contract's term\n", (long long)r->proved,
+           (long long)(r->proved + r->unproved));
+    if (r->refused)
+        printf("%d launches are of ops whose terms cannot be written yet\n", r->refused);
+    printf("trusted:\n");
+#define X(text) printf("  %s\n", text);
+    TRUSTED(X)
+#undef X
+}
+
+static int print_result(const VerifyPtxResult *r, Str table, bool proves)
 {
     printf("\n%.*s\n", STR_FMT(table));
     printf("%d kernels in %d launches on the PTX machine, against the executor\n", r->kernels,
            r->launches);
     printf("of a product's column tiles the first, the last and one between ran, of every group; "
            "all of k\n");
+    if (proves)
+        print_proof(r);
     printf("%lld of %lld outputs differ, %d findings\n", (long long)r->differ,
            (long long)r->outputs, r->findings);
-    if (r->differ || r->findings)
+    if (r->differ || r->findings || r->unproved)
         return OUTCOME_DIFFER;
-    return r->outputs ? OUTCOME_OK : OUTCOME_INCONCLUSIVE;
+    return r->outputs && !r->refused ? OUTCOME_OK : OUTCOME_INCONCLUSIVE;
 }
 
 /* The PTX that is run must be the one that the cubin was assembled from. */
@@ -38,6 +65,89 @@ static bool same_ptx(Pipeline *p, Str stated)
     return same;
 }
 
+/* ---- the certificate --------------------------------------------------------------------------
+ */
+
+static void print_digest(Pipeline *p, const char *name, Str bytes, Text *out)
+{
+    Digest digest = sha256(bytes.s, (size_t)bytes.n);
+    Str hex = digest_hex(p->out, &digest);
+    text_printf(out, "  \"%s\": \"%.*s\",\n", name, STR_FMT(hex));
+}
+
+static bool write_certificate(const char *path, Pipeline *p, const VerifyPtxResult *r,
+                              const Text *launches)
+{
+    Text text = {.arena = p->out};
+    Str fingerprint = digest_hex(p->out, &p->dag.fingerprint);
+    text_printf(&text, "{\n  \"isoc\": \"%s\",\n  \"fingerprint\": \"%.*s\",\n", ISOC_VERSION,
+                STR_FMT(fingerprint));
+    print_digest(p, "cuda_sha256", p->emitted.program, &text);
+    print_digest(p, "ptx_sha256", p->binary.ptx, &text);
+    print_digest(p, "cubin_sha256", p->binary.cubin, &text);
+    text_printf(&text, "  \"proved\": %lld, \"unproved\": %lld, \"differ\": %lld, "
+                "\"findings\": %d,\n  \"trusted\": [", (long long)r->proved,
+                (long long)r->unproved + r->refused, (long long)r->differ, r->findings);
+    const char *comma = "";
+#define X(line)                                                                                    \
+    text_printf(&text, "%s\n    \"%s\"", comma, line);                                             \
+    comma = ",";
+    TRUSTED(X)
+#undef X
+    text_printf(&text, "],\n  \"launches\": [\n%s]\n}\n", launches->s ? launches->s : "");
+    FILE *file = fopen(path, "wb");
+    bool ok = file && fwrite(text.s, 1, (size_t)text.n, file) == (size_t)text.n;
+    if (file && fclose(file) != 0)
+        ok = false;
+    if (!ok)
+        fprintf(stderr, "isoc: error: %s cannot be written\n", path);
+    return ok;
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+/* The PTX of the contract's scalar functions, each alone. */
+static const char *compile_functions(Pipeline *p, PtxModule *functions)
+{
+    Binary binary = {0};
+    Str program = verify_terms_program(p->out), problem;
+    Str dir = cache_dir(p->input.cache, p->out);
+    Digest key = cache_key(p->nvrtc, p->arch, program, p->out);
+    if (!cache_get(dir, &key, &binary, p->out)) {
+        if (!nvrtc_compile(p->nvrtc, program, p->arch, &binary, p->out, &p->diags))
+            return "NVRTC refuses the scalar functions";
+        cache_put(dir, &key, &binary, p->out);
+    }
+    return ptx_parse(binary.ptx, functions, &problem, p->out) ? NULL : problem.s;
+}
+
+static int run(const Options *o, Pipeline *p, VerifyPtxInput *input)
+{
+    VerifyPtxResult result;
+    PtxModule functions = {0};
+    Text table = {.arena = p->out}, launches = {.arena = p->out};
+    bool proves = o->command == COMMAND_PROVE;
+    const char *problem = proves ? compile_functions(p, &functions) : NULL;
+    Progress *progress = progress_start();
+    input->progress = say_kernel;
+    input->progress_self = progress;
+    input->prove = proves ? &p->plan : NULL;
+    input->functions = &functions;
+    input->certificate = &launches;
+    if (!problem)
+        problem = verify_ptx(input, &result, &table);
+    progress_stop(progress);
+    if (problem) {
+        fprintf(stderr, "isoc: error: %s [ISO6202]\n", problem);
+        return OUTCOME_INCONCLUSIVE;
+    }
+    int code = print_result(&result, text_str(&table), proves);
+    if (proves && o->output && !write_certificate(o->output, p, &result, &launches))
+        return OUTCOME_USAGE;
+    return code;
+}
+
 int command_verify_ptx(const Options *o, Pipeline *p, Str stated, Str ptx_digest)
 {
     jmp_buf oom;
@@ -46,19 +156,10 @@ int command_verify_ptx(const Options *o, Pipeline *p, Str stated, Str ptx_digest
         return command_no_memory();
     if (!same_ptx(p, ptx_digest))
         return OUTCOME_INCONCLUSIVE;
-    Progress *progress = progress_start();
     VerifyPtxInput input = {.artifact = stated.n ? stated : p->artifact, .ptx = p->binary.ptx,
                             .threads = o->jobs, .seed = SEED,
-                            .only = o->kernel ? str_of(o->kernel) : STR(""),
-                            .progress = say_kernel, .progress_self = progress};
-    VerifyPtxResult result;
-    Text table = {.arena = p->out};
-    const char *problem = verify_ptx(&input, &result, &table);
-    progress_stop(progress);
+                            .only = o->kernel ? str_of(o->kernel) : STR("")};
+    int code = run(o, p, &input);
     arena_on_oom(p->out, NULL);
-    if (problem) {
-        fprintf(stderr, "isoc: error: %s [ISO6202]\n", problem);
-        return OUTCOME_INCONCLUSIVE;
-    }
-    return print_result(&result, text_str(&table));
+    return code;
 }

@@ -106,6 +106,7 @@ static CuResult machine_launch(CuFunction function, unsigned grid_x, unsigned gr
         .memory = m->memory,
         .numerics = m->numerics,
         .seed = m->seed,
+        .terms = m->terms,
         .wanted = m->wanted,
         .wanted_self = m->wanted_self,
     };

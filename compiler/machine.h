@@ -13,6 +13,7 @@ typedef struct Machine {
     const FdpaClass *numerics;
     const PtxMemory *memory;
     u64 seed;
+    bool terms;
     /* Which CTAs of a launch run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;

@@ -38,7 +38,8 @@ static int run(const Options *o, Arena *arena)
     case COMMAND_COMPILE: return command_compile(o);
     case COMMAND_EXPLAIN: return command_explain(o);
     case COMMAND_DIFF: return command_diff(o);
-    case COMMAND_VERIFY: return command_verify(o);
+    case COMMAND_VERIFY:
+    case COMMAND_PROVE: return command_verify(o);
     case COMMAND_CODE: return explain_code(o, arena);
     case COMMAND_VERSION: return print_version(arena);
     case COMMAND_HELP: printf("%s", options_usage); return OUTCOME_OK;

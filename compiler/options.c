@@ -12,6 +12,7 @@ const char options_usage[] =
     "       isoc explain FILE OP [--layout L]  show an op's tree, roundings and owners\n"
     "       isoc diff A B                      say which ops' numerics differ\n"
     "       isoc verify CUBIN [--device D]     check digests, proof and bits\n"
+    "       isoc prove CUBIN [-o CERTIFICATE]  prove that the kernels' PTX computes the contract\n"
     "\n"
     "  -o OUT                write to OUT (`-`: standard output)\n"
     "  --emit=KIND           cubin (default with -o), ptx, cuda, ast, dag, plan, manifest,\n"
@@ -24,7 +25,7 @@ const char options_usage[] =
     "  --explain=ISOnnnn     what a message means\n"
     "  --cache=DIR           keep compiled kernels there (`--cache=` for nowhere)\n"
     "  --device=cpu|ptx      verify: run ops on the executor, or the kernels' PTX beside it\n"
-    "  --kernel=NAME         verify --device=ptx: only kernels whose name holds this\n"
+    "  --kernel=NAME         verify --device=ptx, prove: only kernels whose name holds this\n"
     "  --time, -v            seconds of each stage; more of what is done\n"
     "  -j N                  threads (the output does not depend on it)\n"
     "  --version, --help\n";
@@ -142,7 +143,8 @@ static Command read_command(const char *word)
         const char *name;
         Command command;
     } commands[] = {
-        {"explain", COMMAND_EXPLAIN}, {"diff", COMMAND_DIFF}, {"verify", COMMAND_VERIFY}};
+        {"explain", COMMAND_EXPLAIN}, {"diff", COMMAND_DIFF}, {"verify", COMMAND_VERIFY},
+        {"prove", COMMAND_PROVE}};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, word) == 0)
             return commands[i].command;
@@ -152,7 +154,8 @@ static Command read_command(const char *word)
 static bool check_operands(Options *o, Str *problem, Arena *arena)
 {
     static const int wanted[] = {[COMMAND_COMPILE] = 1, [COMMAND_EXPLAIN] = 2, [COMMAND_DIFF] = 2,
-                                 [COMMAND_VERIFY] = 1, [COMMAND_HELP] = 0};
+                                 [COMMAND_VERIFY] = 1, [COMMAND_PROVE] = 1,
+                                 [COMMAND_HELP] = 0};
     if (o->command == COMMAND_CODE || o->command == COMMAND_VERSION || o->command == COMMAND_HELP)
         return true;
     if (o->n_operands == wanted[o->command])

@@ -10,6 +10,7 @@ typedef enum Command {
     COMMAND_EXPLAIN, /* explain FILE OP [--layout L] */
     COMMAND_DIFF,    /* diff A B */
     COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] */
+    COMMAND_PROVE,   /* prove CUBIN|FILE [-o CERTIFICATE] */
     COMMAND_CODE,    /* --explain=ISOnnnn */
     COMMAND_VERSION,
     COMMAND_HELP,

@@ -26,6 +26,8 @@ typedef struct Pool {
 
 static void add_job(Jobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
 {
+    if (job.spec < 0) /* a rank that has nothing to compute */
+        return;
     if (only.n && !strstr(m->kernels[m->specs[job.spec].kernel].name, only.s))
         return;
     for (int i = 0; i < jobs->list.n; i++)
@@ -102,6 +104,7 @@ static void end_job(Pool *pool, int i, const PtxOutcome *outcome)
     pthread_mutex_lock(&pool->lock);
     pool->jobs->outcomes[i] = *outcome;
     pool->jobs->outcomes[i].finding = str_copy(pool->arena, outcome->finding);
+    pool->jobs->outcomes[i].unlike = str_copy(pool->arena, outcome->unlike);
     pool->done++;
     pthread_mutex_unlock(&pool->lock);
 }
@@ -173,9 +176,34 @@ static void print_job(const Pool *pool, int i, Text *out)
                 o->seconds);
     if (o->finding.n)
         text_printf(out, "    finding: %.*s\n", STR_FMT(o->finding));
+    if (o->refused)
+        text_printf(out, "    %.*s\n", STR_FMT(o->unlike));
+    else if (o->unlike.n)
+        text_printf(out, "    not proved: %lld outputs, the first is %.*s\n",
+                    (long long)o->unproved, STR_FMT(o->unlike));
     if (o->missing)
         text_printf(out, "    finding: %lld outputs too many or too few were written\n",
                     (long long)o->missing);
+}
+
+/* One object of the certificate. */
+static void certify_job(const Pool *pool, int i, Text *out)
+{
+    static const char *const phases[] = {"run", "part", "join"};
+    const Manifest *m = pool->manifest;
+    const PtxJob *job = &pool->jobs->list.v[i];
+    const PtxOutcome *o = &pool->jobs->outcomes[i];
+    text_printf(out,
+                "%s    {\"kernel\": \"%s\", \"op\": \"%s\", \"layout\": \"%s\", \"rank\": %d,\n"
+                "     \"phase\": \"%s\", \"rows\": %lld, \"ctas\": %llu, \"of\": %llu,\n"
+                "     \"outputs\": %lld, \"differ\": %lld, \"proved\": %lld, \"unproved\": %lld,\n"
+                "     \"findings\": %d}",
+                i ? ",\n" : "", m->kernels[m->specs[job->spec].kernel].name,
+                m->ops[m->specs[job->spec].op].name, m->layouts[job->layout].name, job->rank,
+                phases[job->phase], (long long)o->rows, (unsigned long long)o->ctas,
+                (unsigned long long)o->grid, (long long)o->outputs, (long long)o->differ,
+                (long long)o->proved, (long long)o->unproved + o->refused,
+                (o->finding.n > 0) + (o->missing != 0));
 }
 
 static void sum_up(const Pool *pool, VerifyPtxResult *result, Text *out)
@@ -188,9 +216,14 @@ static void sum_up(const Pool *pool, VerifyPtxResult *result, Text *out)
         const PtxOutcome *o = &pool->jobs->outcomes[i];
         int kernel = m->specs[pool->jobs->list.v[i].spec].kernel;
         print_job(pool, i, out);
+        if (pool->input->certificate)
+            certify_job(pool, i, pool->input->certificate);
         result->launches++;
         result->outputs += o->outputs;
         result->differ += o->differ;
+        result->proved += o->proved;
+        result->unproved += o->unproved;
+        result->refused += o->refused;
         result->findings += (o->finding.n > 0) + (o->missing != 0);
         if (kernel < (int)sizeof seen && !seen[kernel]++)
             result->kernels++;

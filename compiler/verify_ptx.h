@@ -5,12 +5,16 @@
 #ifndef ISOC_VERIFY_PTX_H
 #define ISOC_VERIFY_PTX_H
 
-#include "base.h"
+#include "plan.h"
+#include "ptx/ptx.h"
 
 typedef struct VerifyPtxInput {
     Str artifact; /* the cubin with its manifest */
     Str ptx;
     int threads;
+    const Plan *prove;     /* not NULL: terms too, against this plan's contract */
+    const PtxModule *functions; /* prove: what verify_terms_program gives, as PTX */
+    Text *certificate;     /* not NULL: gets one JSON object per launch */
     u64 seed;     /* of the inputs, the tiles, and the order of warps and copies */
     Str only;     /* kernels whose name holds it; empty: all */
     void (*progress)(void *self, Str kernel, int done, int total);
@@ -20,6 +24,8 @@ typedef struct VerifyPtxInput {
 typedef struct VerifyPtxResult {
     int kernels, launches, findings;
     i64 outputs, differ;
+    i64 proved, unproved; /* outputs whose term is the contract's; is another */
+    int refused;          /* launches of ops whose terms cannot be written yet */
 } VerifyPtxResult;
 
 /* Adds a table to `report`. NULL, or why nothing could be run. */

@@ -10,15 +10,15 @@
 enum { PAGE = 4096, GUARD = 1 << 16 };
 
 /* Starts at a multiple of the page; a gap on both sides keeps neighbours from being reached. */
-void *verify_ptx_map(PtxMaps *maps, size_t bytes, Arena *arena)
+static void *map_bytes(PtxPlace *place, size_t bytes)
 {
     size_t size = (bytes + PAGE - 1) / PAGE * PAGE + 2 * GUARD;
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return NULL;
-    vec_push(arena, &maps->map, map);
-    vec_push(arena, &maps->size, size);
+    vec_push(place->arena, &place->maps.map, map);
+    vec_push(place->arena, &place->maps.size, size);
     return (u8 *)map + GUARD;
 }
 
@@ -47,35 +47,42 @@ static void touch(void *self, size_t offset, size_t size)
             fill(t, page);
 }
 
-void verify_ptx_param(PtxTensor *t, const char *name, PtxMemory *memory, PtxMaps *maps,
-                      Arena *arena)
+void verify_ptx_param(PtxPlace *place, PtxTensor *t, const char *name, u64 input)
 {
-    t->tensor.data = verify_ptx_map(maps, t->bytes, arena);
-    t->filled = verify_ptx_map(maps, t->bytes / PAGE + 2, arena);
+    t->tensor.data = map_bytes(place, t->bytes);
+    t->filled = map_bytes(place, t->bytes / PAGE + 2);
     PtxRegion region = {.name = name, .base = t->tensor.data, .size = t->bytes, .touch = touch,
-                        .self = t};
-    ptx_memory_add(memory, &region);
+                        .self = t, .input = input, .element = (u32)t->element};
+    ptx_memory_add(place->memory, &region);
 }
 
-u8 *verify_ptx_buffer(const char *name, size_t bytes, size_t known, PtxMemory *memory,
-                      PtxMaps *maps, Arena *arena)
+static void add_written(PtxPlace *place, PtxRegion *region, const char *name, size_t bytes)
 {
-    PtxRegion region = {.name = name, .size = bytes, .writable = true};
-    region.base = verify_ptx_map(maps, bytes, arena);
-    region.known = verify_ptx_map(maps, bytes, arena);
-    if (!region.base || !region.known)
-        return NULL;
-    memset(region.known, 1, known);
-    ptx_memory_add(memory, &region);
-    return region.base;
+    region->name = name;
+    region->size = bytes;
+    region->writable = true;
+    region->base = map_bytes(place, bytes);
+    region->known = map_bytes(place, bytes);
+    if (place->terms)
+        region->shadow = map_bytes(place, bytes * 4);
+    ptx_memory_add(place->memory, region);
 }
 
-void verify_ptx_result(PtxTensor *t, const char *name, PtxMemory *memory, PtxMaps *maps,
-                       Arena *arena)
+u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t known)
 {
-    PtxRegion region = {.name = name, .size = t->bytes, .writable = true};
-    t->tensor.data = region.base = verify_ptx_map(maps, t->bytes, arena);
-    t->known = region.known = verify_ptx_map(maps, t->bytes, arena);
-    t->expected = verify_ptx_map(maps, t->bytes, arena);
-    ptx_memory_add(memory, &region);
+    PtxRegion region = {0};
+    add_written(place, &region, name, bytes);
+    if (region.known)
+        memset(region.known, 1, known);
+    return region.known ? region.base : NULL;
+}
+
+void verify_ptx_result(PtxPlace *place, PtxTensor *t, const char *name)
+{
+    PtxRegion region = {0};
+    add_written(place, &region, name, t->bytes);
+    t->tensor.data = region.base;
+    t->known = region.known;
+    t->shadow = region.shadow;
+    t->expected = map_bytes(place, t->bytes);
 }

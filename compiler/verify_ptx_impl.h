@@ -17,6 +17,9 @@ typedef struct PtxJob {
 } PtxJob;
 
 typedef struct PtxOutcome {
+    i64 proved, unproved;
+    bool refused;  /* no terms are known for the op */
+    Str unlike; /* the first output whose term is not the contract's */
     i64 rows, outputs, differ, missing; /* outputs that a CTA should have written and did not */
     u64 ctas, grid, instructions;
     double seconds;
@@ -45,6 +48,7 @@ typedef struct PtxTensor {
     u8 *known;         /* results: written ones */
     void *expected;    /* results: the executor's */
     u8 *filled;        /* parameters: a byte per page */
+    u64 *shadow;       /* results: a term per two bytes, where terms are wanted */
     i64 row_elements;  /* of one row, where rows lead; else 0 */
     u64 seed;
 } PtxTensor;
@@ -54,16 +58,47 @@ typedef struct PtxMaps {
     VEC(size_t) size;
 } PtxMaps;
 
-void *verify_ptx_map(PtxMaps *maps, size_t bytes, Arena *arena);
 void verify_ptx_unmap(PtxMaps *maps);
-/* A parameter that is filled when it is touched. */
-void verify_ptx_param(PtxTensor *tensor, const char *name, PtxMemory *memory, PtxMaps *maps,
-                      Arena *arena);
+/* Where tensors come from and go to. */
+typedef struct PtxPlace {
+    PtxMemory *memory;
+    PtxMaps maps;
+    Arena *arena;
+    bool terms;
+} PtxPlace;
+
+/* A parameter that is filled when it is touched; its elements are the leaves of input `input`. */
+void verify_ptx_param(PtxPlace *place, PtxTensor *tensor, const char *name, u64 input);
 /* A result, unknown until it is written. */
-void verify_ptx_result(PtxTensor *tensor, const char *name, PtxMemory *memory, PtxMaps *maps,
-                       Arena *arena);
+void verify_ptx_result(PtxPlace *place, PtxTensor *tensor, const char *name);
 /* A buffer; its first `known` bytes are known to be zero. */
-u8 *verify_ptx_buffer(const char *name, size_t bytes, size_t known, PtxMemory *memory,
-                      PtxMaps *maps, Arena *arena);
+u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t known);
+
+/* One launch as it is tried. */
+enum { PTX_MAX_TENSORS = 32, PTX_MAX_TILES = 64 };
+
+typedef struct PtxTrial {
+    PtxWorker *worker;
+    const PtxJob *job;
+    PtxOutcome *outcome;
+    Arena *arena;
+    PtxPlace place;
+    const iso_op *op;
+    const MfSpec *spec;
+    i64 rows;      /* global */
+    i64 own_rows;  /* of the product's row dimension, in this rank */
+    int n_params, n_results;
+    PtxTensor tensor[PTX_MAX_TENSORS];
+    iso_tensor passed[PTX_MAX_TENSORS];
+    PtxTensor roots; /* PART: what it writes */
+    const void **sources; /* JOIN */
+    int n_tiles;
+    i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
+} PtxTrial;
+
+/* Compares the terms of all that was written with the contract's (verify_ptx_prove.c). */
+void verify_ptx_prove(PtxTrial *trial);
+
+enum { PTX_INPUT_PARAM = 1, PTX_INPUT_ROOTS = 1000 }; /* of parameter 0; of rank 0's roots */
 
 #endif

@@ -5,29 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_TENSORS = 32, MAX_TILES = 64, RASTER = 16 };
-
-typedef struct Run {
-    PtxWorker *worker;
-    const PtxJob *job;
-    PtxOutcome *outcome;
-    Arena *arena;
-    PtxMaps maps;
-    const iso_op *op;
-    const MfSpec *spec;
-    i64 rows;      /* global */
-    i64 own_rows;  /* of the product's row dimension, in this rank */
-    int n_params, n_results;
-    PtxTensor tensor[MAX_TENSORS];
-    iso_tensor passed[MAX_TENSORS];
-    PtxTensor roots; /* PART: what it writes */
-    const void **sources; /* JOIN */
-    int n_tiles;
-    i64 tile[MAX_TILES]; /* columns' tiles that run, counted over all groups */
-    i64 tiles_written;   /* columns of the tiles that run, over all groups */
-} Run;
-
-static bool is_gemm(const Run *r)
+static bool is_gemm(const PtxTrial *r)
 {
     return r->spec->family == MF_GEMM;
 }
@@ -40,7 +18,7 @@ static i64 ceil_of(i64 a, i64 b)
 /* ---- which CTAs -------------------------------------------------------------------------------
  */
 
-static i64 group_columns(const Run *r, int g)
+static i64 group_columns(const PtxTrial *r, int g)
 {
     return part_size(r->worker->module->manifest, op_part(r->op, r->job->phase),
                      &r->spec->gemm.group[g].cols, r->rows);
@@ -53,17 +31,17 @@ static u64 scatter(u64 x)
     return x ^ x >> 31;
 }
 
-static void add_tile(Run *r, i64 tile)
+static void add_tile(PtxTrial *r, i64 tile)
 {
     for (int i = 0; i < r->n_tiles; i++)
         if (r->tile[i] == tile)
             return;
-    if (r->n_tiles < MAX_TILES)
+    if (r->n_tiles < PTX_MAX_TILES)
         r->tile[r->n_tiles++] = tile;
 }
 
 /* Of every group the first tile, the last one, which may be short, and one between them. */
-static void choose_tiles(Run *r)
+static void choose_tiles(PtxTrial *r)
 {
     const MfGemm *gemm = &r->spec->gemm;
     i64 before = 0;
@@ -79,7 +57,7 @@ static void choose_tiles(Run *r)
 }
 
 /* The columns of group g that the chosen tiles have. */
-static i64 chosen_columns(const Run *r, int g)
+static i64 chosen_columns(const PtxTrial *r, int g)
 {
     i64 before = 0, n = r->spec->gemm.tile_n, columns = group_columns(r, g), total = 0;
     for (int i = 0; i < g; i++)
@@ -95,7 +73,7 @@ static i64 chosen_columns(const Run *r, int g)
 /* The wgmma kernel's grid runs down the rows first; the stream kernel's has columns in x. */
 static bool wanted(void *self, const u32 cta[3])
 {
-    const Run *r = self;
+    const PtxTrial *r = self;
     const MfGemm *gemm = &r->spec->gemm;
     i64 down = gemm->wgmma ? ceil_of(r->own_rows, gemm->tile_m) : 1;
     for (int i = 0; i < r->n_tiles; i++)
@@ -105,7 +83,7 @@ static bool wanted(void *self, const u32 cta[3])
 }
 
 /* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
-static void choose_rows(Run *r)
+static void choose_rows(PtxTrial *r)
 {
     const MfPart *part = op_part(r->op, r->job->phase);
     i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : 7;
@@ -117,19 +95,18 @@ static void choose_rows(Run *r)
 /* ---- tensors ----------------------------------------------------------------------------------
  */
 
-static bool rows_lead(const Run *r, const MfTensor *declared)
+static bool rows_lead(const PtxTrial *r, const MfTensor *declared)
 {
     const MfAtoms *axis = &declared->axes[0];
     return declared->n_axes > 1 && axis->n > 0 &&
            !r->worker->module->manifest->atoms[axis->atom[0]].size;
 }
 
-static bool make_tensor(Run *r, int index)
+static bool make_tensor(PtxTrial *r, int index)
 {
     static const int bytes[] = {2, 2, 4};
     PtxTensor *t = &r->tensor[index];
     const MfTensor *declared = &r->op->op->tensors[index];
-    PtxMemory *memory = &r->worker->memory;
     if (iso_op_tensor(r->op, r->job->phase, r->rows, index, &t->tensor, NULL))
         return false;
     i64 elements = 1;
@@ -140,15 +117,15 @@ static bool make_tensor(Run *r, int index)
     t->seed = scatter(r->worker->input->seed * 1000 + (u64)index + 1);
     t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
     if (index < r->n_params)
-        verify_ptx_param(t, declared->name, memory, &r->maps, r->arena);
+        verify_ptx_param(&r->place, t, declared->name, PTX_INPUT_PARAM + (u64)index);
     else
-        verify_ptx_result(t, declared->name, memory, &r->maps, r->arena);
+        verify_ptx_result(&r->place, t, declared->name);
     r->passed[index] = t->tensor;
     return t->tensor.data != NULL;
 }
 
 /* One rank's roots: in a part what it writes, in a join what it reads. */
-static PtxTensor *make_roots(Run *r, int rank, bool written)
+static PtxTensor *make_roots(PtxTrial *r, int rank, bool written)
 {
     const iso_op *op = r->op - r->op->rank + rank;
     PtxTensor *t = arena_new_of(r->arena, PtxTensor);
@@ -158,13 +135,13 @@ static PtxTensor *make_roots(Run *r, int rank, bool written)
     if (iso_op_roots(op, r->rows, &t->bytes))
         return NULL;
     if (written)
-        verify_ptx_result(t, "the roots", &r->worker->memory, &r->maps, r->arena);
+        verify_ptx_result(&r->place, t, "the roots");
     else
-        verify_ptx_param(t, "the roots", &r->worker->memory, &r->maps, r->arena);
+        verify_ptx_param(&r->place, t, "the roots", PTX_INPUT_ROOTS + (u64)rank);
     return t->tensor.data ? t : NULL;
 }
 
-static bool make_sources(Run *r)
+static bool make_sources(PtxTrial *r)
 {
     int ranks = r->op->layout->ranks;
     const MfRanks *heard = &r->op->at->sources[r->op->rank];
@@ -178,10 +155,10 @@ static bool make_sources(Run *r)
     return true;
 }
 
-static bool make_tensors(Run *r)
+static bool make_tensors(PtxTrial *r)
 {
     iso_op_tensors(r->op, &r->n_params, &r->n_results);
-    if (r->n_params + r->n_results > MAX_TENSORS)
+    if (r->n_params + r->n_results > PTX_MAX_TENSORS)
         return false;
     for (int i = 0; i < r->n_params + r->n_results; i++)
         if (!make_tensor(r, i))
@@ -196,7 +173,7 @@ static bool make_tensors(Run *r)
 }
 
 /* Counters are the workspace's first bytes and begin as zeros; partial values are nobody's. */
-static void *make_workspace(Run *r, size_t *bytes)
+static void *make_workspace(PtxTrial *r, size_t *bytes)
 {
     const MfGemm *gemm = &r->spec->gemm;
     size_t counters = 0;
@@ -208,20 +185,20 @@ static void *make_workspace(Run *r, size_t *bytes)
             tiles += ceil_of(group_columns(r, g), gemm->tile_n);
         counters = (size_t)(ceil_of(tiles * ceil_of(r->own_rows, gemm->tile_m) * 4, 256) * 256);
     }
-    return verify_ptx_buffer("the workspace", *bytes, counters < *bytes ? counters : *bytes,
-                             &r->worker->memory, &r->maps, r->arena);
+    return verify_ptx_buffer(&r->place, "the workspace", *bytes,
+                             counters < *bytes ? counters : *bytes);
 }
 
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-static iso_status launch(Run *r)
+static iso_status launch(PtxTrial *r)
 {
     int n = r->n_params + r->n_results;
     iso_run run = {.rows = r->rows, .schedule = r->job->schedule};
-    int32_t *positions = (int32_t *)(void *)verify_ptx_buffer(
-        "the positions", (size_t)r->rows * 4, (size_t)r->rows * 4, &r->worker->memory, &r->maps,
-        r->arena);
+    size_t bytes = (size_t)r->rows * 4;
+    int32_t *positions =
+        (int32_t *)(void *)verify_ptx_buffer(&r->place, "the positions", bytes, bytes);
     if (!positions)
         return ISO_OUT_OF_MEMORY;
     for (i64 i = 0; i < r->rows; i++)
@@ -235,7 +212,7 @@ static iso_status launch(Run *r)
     return iso_op_run(r->op, r->passed, n, &run);
 }
 
-static void run_machine(Run *r)
+static void run_machine(PtxTrial *r)
 {
     Machine *m = &r->worker->machine;
     PtxOutcome *o = r->outcome;
@@ -269,7 +246,8 @@ static void mark_written(const PtxTensor *t, u8 **marks)
 }
 
 /* From an axis's marks to marks of its atoms, which are a row-major run. */
-static void mark_atoms(const Run *r, const MfAtoms *axis, const u8 *marks, i64 size, u8 **atoms)
+static void mark_atoms(const PtxTrial *r, const MfAtoms *axis, const u8 *marks, i64 size,
+                       u8 **atoms)
 {
     const Manifest *m = r->worker->module->manifest;
     const MfPart *part = op_part(r->op, r->job->phase);
@@ -284,7 +262,7 @@ static void mark_atoms(const Run *r, const MfAtoms *axis, const u8 *marks, i64 s
     }
 }
 
-static int selection_of(const Run *r, isoc_selection *select)
+static int selection_of(const PtxTrial *r, isoc_selection *select)
 {
     const Manifest *m = r->worker->module->manifest;
     const MfPart *part = op_part(r->op, r->job->phase);
@@ -319,9 +297,9 @@ static int selection_of(const Run *r, isoc_selection *select)
     return n;
 }
 
-static bool run_executor(Run *r)
+static bool run_executor(PtxTrial *r)
 {
-    isoc_tensor tensors[MAX_TENSORS];
+    isoc_tensor tensors[PTX_MAX_TENSORS];
     isoc_selection select[MF_MAX_ATOMS];
     for (int i = 0; i < r->n_params + r->n_results; i++)
         tensors[i] = (isoc_tensor){i < r->n_params ? r->tensor[i].tensor.data
@@ -349,7 +327,7 @@ static bool run_executor(Run *r)
 /* ---- the comparison ---------------------------------------------------------------------------
  */
 
-static i64 compare(Run *r, const PtxTensor *t)
+static i64 compare(PtxTrial *r, const PtxTensor *t)
 {
     size_t each = (size_t)t->element;
     const u8 *actual = t->tensor.data, *expected = t->expected;
@@ -365,7 +343,7 @@ static i64 compare(Run *r, const PtxTensor *t)
 }
 
 /* How many elements of all results the CTAs that ran should have written. */
-static i64 wanted_outputs(const Run *r)
+static i64 wanted_outputs(const PtxTrial *r)
 {
     i64 total = 0;
     const MfGemm *gemm = &r->spec->gemm;
@@ -384,7 +362,7 @@ static i64 wanted_outputs(const Run *r)
     return total;
 }
 
-static void compare_all(Run *r)
+static void compare_all(PtxTrial *r)
 {
     i64 written = 0;
     if (r->job->phase == ISO_PHASE_PART) {
@@ -419,12 +397,15 @@ static const iso_op *op_of(const PtxWorker *w, const PtxJob *job)
 
 void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutcome *outcome)
 {
-    Run *r = arena_new_of(arena, Run);
+    PtxTrial *r = arena_new_of(arena, PtxTrial);
     double start = seconds();
-    *r = (Run){.worker = worker, .job = job, .outcome = outcome, .arena = arena};
+    *r = (PtxTrial){.worker = worker, .job = job, .outcome = outcome, .arena = arena};
     r->op = op_of(worker, job);
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
+    r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
+                          .terms = worker->input->prove != NULL};
+    worker->machine.terms = r->place.terms;
     choose_rows(r);
     outcome->rows = r->rows;
     if (is_gemm(r))
@@ -433,12 +414,14 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
         outcome->finding = STR("no memory for the tensors");
     else
         run_machine(r);
+    if (!outcome->finding.n && r->place.terms)
+        verify_ptx_prove(r);
     if (!outcome->finding.n) {
         if (run_executor(r))
             compare_all(r);
         else
             outcome->finding = STR("the executor refuses the launch");
     }
-    verify_ptx_unmap(&r->maps);
+    verify_ptx_unmap(&r->place.maps);
     outcome->seconds = seconds() - start;
 }

@@ -1,6 +1,6 @@
 /* Asynchronous copies. What cp.async copies arrives at the wait for its group, the last moment
  * allowed; bulk copies arrive when the engine takes them. */
-#include "machine.h"
+#include "shadow.h"
 
 #include <string.h>
 
@@ -43,6 +43,10 @@ static bool copy_now(PtxCta *c, const PtxInst *i, const PtxCopy *copy)
         if (!from)
             return false;
         memcpy(to + k, from, 2);
+    }
+    if (c->shared_shadow) {
+        ptx_shadow_clear(c, copy->to, 16);
+        ptx_shadow_copy(c, copy->to, copy->from, copy->bytes);
     }
     return true;
 }
@@ -168,6 +172,8 @@ static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, i64 y, i64 z, u32 at)
     if (!to)
         return false;
     memset(to, 0, 16);
+    if (c->shared_shadow)
+        ptx_shadow_clear(c, swizzled(b, at), 16);
     if (!inside(b, 1, y) || !inside(b, 2, z))
         return true;
     u64 line = m->base + (u64)y * m->stride[0] + (u64)z * m->stride[1];
@@ -179,6 +185,8 @@ static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, i64 y, i64 z, u32 at)
         if (!from)
             return false;
         memcpy(to + k * each, from, each);
+        if (c->shared_shadow)
+            ptx_shadow_copy(c, swizzled(b, at) + k * each, line + (u64)column * each, each);
     }
     return true;
 }

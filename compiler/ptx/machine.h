@@ -29,11 +29,18 @@ typedef struct PtxProduct {
     u32 commit;
 } PtxProduct;
 
+/* The terms of one register's lane: of its lower and its upper 16 bits (shadow.h). */
+typedef struct PtxTerms {
+    u64 lo, hi;
+} PtxTerms;
+
 struct PtxWarp {
     int index;
     PtxWait wait;
     int barrier; /* that it waits at */
     u32 *file;
+    PtxTerms *shadow; /* per word of the file; NULL where only numbers are wanted */
+    u32 *taint;       /* at each row's first word: lanes with a term */
     u32 alive; /* lanes that have not returned */
     int n_groups, current;
     PtxGroup group[PTX_WARP];
@@ -68,6 +75,7 @@ struct PtxCta {
     Arena *arena; /* of the launch */
     u32 id[3];
     u8 *shared, *shared_known; /* shared_end bytes */
+    u64 *shared_shadow;        /* a term per two bytes, or NULL */
     u32 shared_end;
     u8 *param;
     int n_warps;
@@ -123,6 +131,7 @@ static inline u64 ptx_value(const PtxWarp *w, const PtxArg *arg, int lane)
     } while (0)
 
 /* ---- memory (memory.c): bytes of a space, or NULL with a finding */
+const PtxRegion *ptx_region_at(PtxCta *cta, u64 address, u32 bytes); /* NULL: none */
 const u8 *ptx_read_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, u32 bytes);
 u8 *ptx_write_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, u32 bytes);
 
@@ -140,6 +149,9 @@ bool ptx_bulk_turn(PtxCta *cta);
 void ptx_warp_start(PtxCta *cta, PtxWarp *warp, int index);
 /* Runs until it waits, polls, ends or has used its share; false on a fault. */
 bool ptx_warp_turn(PtxCta *cta, PtxWarp *warp);
+
+/* The lane that a shuffle's lane takes from. */
+int ptx_shuffle_source(const PtxWarp *warp, const PtxInst *inst, int lane);
 
 u64 ptx_random(PtxCta *cta);
 

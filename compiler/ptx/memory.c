@@ -23,7 +23,7 @@ static bool holds(const PtxRegion *r, u64 address, u32 bytes)
     return address >= base && address - base <= r->size && r->size - (address - base) >= bytes;
 }
 
-static const PtxRegion *find_region(PtxCta *c, u64 address, u32 bytes)
+const PtxRegion *ptx_region_at(PtxCta *c, u64 address, u32 bytes)
 {
     if (c->last && holds(c->last, address, bytes))
         return c->last;
@@ -43,7 +43,7 @@ static const PtxRegion *find_region(PtxCta *c, u64 address, u32 bytes)
 
 static u8 *global_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, bool write)
 {
-    const PtxRegion *r = find_region(c, address, bytes);
+    const PtxRegion *r = ptx_region_at(c, address, bytes);
     if (!r) {
         ptx_fault(c, i, "%s %u bytes at %#llx, outside of every tensor",
                   write ? "writes" : "reads", bytes, (unsigned long long)address);

@@ -15,7 +15,7 @@ u32 ptx_take_words(PtxParse *p, u32 words)
 
 static u32 words_of(int width)
 {
-    return width == 1 ? 1 : width == 64 ? 2 * PTX_WARP : PTX_WARP;
+    return width == 64 ? 2 * PTX_WARP : PTX_WARP;
 }
 
 static int width_of(Str type)

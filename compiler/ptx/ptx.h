@@ -28,8 +28,8 @@ typedef struct PtxConst {
 } PtxConst;
 
 /* A warp's registers are one array of 32-bit words. A register of up to 32 bits has a row of 32
- * words, one per lane; one of 64 bits has 32 double words; a predicate is one word, a bit per lane.
- * Immediates and special registers have rows too, so that operands are all alike. */
+ * words, one per lane; one of 64 bits has 32 double words; a predicate is its row's first word, a
+ * bit per lane. Immediates and special registers have rows too, so that operands are all alike. */
 typedef struct PtxKernel {
     Str name;
     int n_params;

@@ -42,6 +42,8 @@ static void start_cta(PtxCta *c)
     memset(c->barrier, 0, sizeof c->barrier);
     memset(c->shared_known, 0, c->shared_end);
     memset(c->shared, 0xa5, c->shared_end);
+    if (c->shared_shadow)
+        memset(c->shared_shadow, 0, (c->shared_end / 2 + 8) * sizeof *c->shared_shadow);
     for (int w = 0; w < c->n_warps; w++)
         ptx_warp_start(c, &c->warps[w], w);
 }
@@ -133,11 +135,18 @@ static bool open_cta(PtxCta *c)
     c->shared_end = (u32)shared;
     c->shared = arena_alloc(c->arena, shared + 16);
     c->shared_known = arena_alloc(c->arena, shared + 16);
+    if (a->terms)
+        c->shared_shadow = arena_array(c->arena, u64, shared / 2 + 8);
     c->param = arena_alloc(c->arena, a->kernel->param_bytes + 16);
     c->n_warps = (int)(threads + PTX_WARP - 1) / PTX_WARP;
     c->warps = arena_array(c->arena, PtxWarp, c->n_warps);
-    for (int w = 0; w < c->n_warps; w++)
+    for (int w = 0; w < c->n_warps; w++) {
         c->warps[w].file = new_file(c->arena, a->kernel->words);
+        if (a->terms) {
+            c->warps[w].shadow = arena_array(c->arena, PtxTerms, a->kernel->words);
+            c->warps[w].taint = arena_array(c->arena, u32, a->kernel->words);
+        }
+    }
     read_params(c);
     return true;
 }

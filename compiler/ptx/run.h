@@ -17,6 +17,10 @@ typedef struct PtxRegion {
     /* Called before the machine first touches bytes: to fill them; may be NULL. */
     void (*touch)(void *self, size_t offset, size_t size);
     void *self;
+    /* For terms: an input's elements are leaves; what is written has a term per two bytes. */
+    u64 input;     /* number of the input; 0: what it holds is concrete */
+    u32 element;   /* bytes of an input's element */
+    u64 *shadow;   /* of a writable region, or NULL */
 } PtxRegion;
 
 typedef struct PtxMemory {
@@ -48,6 +52,7 @@ typedef struct PtxLaunch {
     const PtxMemory *memory;
     const FdpaClass *numerics;
     u64 seed;                    /* of the order of warps and copies; 0: the plain one */
+    bool terms;                  /* beside the numbers */
     /* Which CTAs run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;

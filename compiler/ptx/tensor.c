@@ -1,7 +1,7 @@
 /* ldmatrix, mma.sync and wgmma, through the executor's tensor-core step. A wgmma reads shared
  * memory and writes its registers when it is waited for, the last moment allowed; a warp does its
  * own sixteen rows. */
-#include "machine.h"
+#include "shadow.h"
 
 #include <string.h>
 
@@ -173,7 +173,7 @@ static u32 chunk_at(const Descriptor *d, u32 line, u32 block)
 
 /* `lines` lines of 16 k from line `first` on (a multiple of 8) into [line][k]. */
 static bool gather(PtxCta *c, const PtxInst *i, const Descriptor *d, u32 first, u32 lines,
-                   u16 (*to)[STEP])
+                   u16 (*to)[STEP], u64 *terms)
 {
     u32 outer = d->trans ? STEP : lines, inner = d->trans ? lines / 8 : STEP / 8;
     for (u32 o = 0; o < outer; o++)
@@ -181,11 +181,18 @@ static bool gather(PtxCta *c, const PtxInst *i, const Descriptor *d, u32 first, 
             u32 at = d->trans ? chunk_at(d, o, first / 8 + b) : chunk_at(d, first + o, b);
             const u8 *from = ptx_read_at(c, i, PTX_SHARED, at, 16);
             u16 v[8];
+            u64 t[8];
             if (!from)
                 return false;
             memcpy(v, from, 16);
-            for (u32 e = 0; e < 8; e++)
-                *(d->trans ? &to[b * 8 + e][o] : &to[o][b * 8 + e]) = v[e];
+            if (c->shared_shadow)
+                ptx_shadow_read(c, PTX_SHARED, at, 16, t);
+            for (u32 e = 0; e < 8; e++) {
+                u32 line = d->trans ? b * 8 + e : o, k = d->trans ? o : b * 8 + e;
+                to[line][k] = v[e];
+                if (c->shared_shadow)
+                    terms[line * STEP + k] = t[e];
+            }
         }
     return true;
 }
@@ -195,13 +202,16 @@ static bool do_product(PtxCta *c, PtxWarp *w, const PtxProduct *p)
     const PtxInst *i = p->inst;
     Descriptor a, b;
     Step s;
+    u64 terms_a[STEP * STEP], terms_b[MOST_N * STEP];
     s.n = i->vec * 8;
     int n = s.n / 2;
     if (!read_descriptor(c, i, p->a, i->args[n + 5].imm, &a) ||
         !read_descriptor(c, i, p->b, i->args[n + 6].imm, &b) ||
-        !gather(c, i, &a, (u32)(w->index % 4 * STEP), STEP, s.a) ||
-        !gather(c, i, &b, 0, (u32)s.n, s.b))
+        !gather(c, i, &a, (u32)(w->index % 4 * STEP), STEP, s.a, terms_a) ||
+        !gather(c, i, &b, 0, (u32)s.n, s.b, terms_b))
         return false;
+    if (c->shared_shadow)
+        ptx_shadow_product(c, w, i, terms_a, terms_b, s.n, p->accumulate);
     if (p->accumulate)
         load_accumulators(w, i, 0, &s);
     multiply(c, i->type == PTX_T_F16 ? FDPA_F16 : FDPA_BF16, p->accumulate, &s);

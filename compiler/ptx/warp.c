@@ -1,7 +1,9 @@
 /* Warps: lanes in groups by place, always the group that is furthest behind; shuffles and votes.
  * Groups that meet become one. An instruction of the whole warp parks a group until all lanes that
  * take part have come. */
-#include "machine.h"
+#include "shadow.h"
+
+#include <string.h>
 
 #define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 
@@ -10,7 +12,7 @@ enum { SHARE = 8192 }; /* instructions in one turn */
 /* ---- shuffles and votes -----------------------------------------------------------------------
  */
 
-static int shuffle_source(PtxOp op, int lane, u32 b, u32 c, bool *inside)
+static int source_of(PtxOp op, int lane, u32 b, u32 c, bool *inside)
 {
     int segment = (int)(c >> 8 & 31), clamp = (int)(c & 31);
     int least = lane & segment, most = least | (clamp & ~segment), n = (int)(b & 31), from;
@@ -21,6 +23,14 @@ static int shuffle_source(PtxOp op, int lane, u32 b, u32 c, bool *inside)
     default: from = least | (n & ~segment), *inside = from <= most; break;
     }
     return *inside ? from : lane;
+}
+
+int ptx_shuffle_source(const PtxWarp *w, const PtxInst *i, int lane)
+{
+    bool inside;
+    const PtxArg *b = &i->args[i->n_args - 3], *c = &i->args[i->n_args - 2];
+    return source_of((PtxOp)i->op, lane, (u32)ptx_value(w, b, lane), (u32)ptx_value(w, c, lane),
+                     &inside);
 }
 
 RUN(shuffle)
@@ -34,7 +44,7 @@ RUN(shuffle)
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         bool inside;
-        int from = shuffle_source((PtxOp)i->op, l, b[l], s[l], &inside);
+        int from = source_of((PtxOp)i->op, l, b[l], s[l], &inside);
         if (!(mask >> from & 1))
             return ptx_fault(c, i, "lane %d takes from lane %d, which does not take part", l, from);
         d[l] = old[from];
@@ -185,6 +195,8 @@ static bool step(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
         u32 p = w->file[i->guard];
         mask &= i->guard_not ? ~p : p;
     }
+    if (w->shadow && !ptx_shadow(c, w, i, mask))
+        return false;
     if (i->op == PTX_BRA) {
         branch(w, g, i, mask);
     } else if (i->op == PTX_RET) {
@@ -277,6 +289,10 @@ void ptx_warp_start(PtxCta *c, PtxWarp *w, int index)
         w->copy_commits[l] = 0, w->copies[l].n = 0;
     for (u32 r = 0; r < a->kernel->words; r++)
         w->file[r] = 0xffc0dead;
+    if (w->shadow) {
+        memset(w->shadow, 0, a->kernel->words * sizeof *w->shadow);
+        memset(w->taint, 0, a->kernel->words * sizeof *w->taint);
+    }
     set_consts(a->kernel, w->file);
     set_specials(c, w);
 }

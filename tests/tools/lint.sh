@@ -29,7 +29,7 @@ verify
 pipeline isoc session
 iso driver module launch
 machine
-verify_ptx
+verify_terms verify_ptx
 options progress
 commands command main
 "

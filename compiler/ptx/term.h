@@ -1,0 +1,37 @@
+/* Terms: what a value was computed from, as a 64-bit hash of its expression. Equal hashes mean,
+ * but for chance, that the same operations were applied to the same inputs in the same order.
+ * Ownership: values only. */
+#ifndef ISOC_PTX_TERM_H
+#define ISOC_PTX_TERM_H
+
+#include "inst.h"
+
+/* A term of 0 stands for bits that no input reached; its value is in the register. */
+enum {
+    TERM_CONCRETE = 0,
+    TERM_WHOLE = 1,  /* the upper half of a 32-bit value whose term is at its lower half */
+    TERM_POISON = 2, /* a product of a zero that stands for nothing with a value: no contract's */
+    TERM_LEAST = 16, /* all hashes are at least this */
+};
+
+/* What an operation is: the opcode, its types, and how it rounds or compares. */
+u64 ptx_term_operation(PtxOp op, PtxType type, PtxType from, u32 mode);
+/* The node of an operation; arguments in order, but for the first two where they commute. */
+u64 ptx_term_node(u64 operation, bool commutes, const u64 *args, int n);
+u64 ptx_term_const(u32 bits);
+/* Element `index` of input `input`. */
+u64 ptx_term_leaf(u64 input, u64 index);
+/* f32 operations as both sides write them. */
+u64 ptx_term_f32(PtxOp op, const u64 *args, int n);
+u64 ptx_term_narrow(PtxType type, u64 f32); /* cvt.rn to bf16 or f16 */
+u64 ptx_term_widen(PtxType type, u64 half); /* to f32: bf16 by its place, f16 by cvt */
+
+/* ---- tensor-core steps: the members of a group have no order, but pairs stay pairs */
+
+typedef unsigned __int128 TermSum;
+/* A factor below 2^61; 0 for an absent one. */
+u64 ptx_term_factor(u64 term);
+/* The step: `sum` over the group's pairs of products of factors; an empty group changes nothing. */
+u64 ptx_term_step(u64 accumulator, TermSum sum, bool any);
+
+#endif
