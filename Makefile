@@ -141,20 +141,16 @@ san:
 clang:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang all unit
 
-fuzz: $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+# libFuzzer comes with clang; the fuzzed code is built with it, apart from the ordinary objects.
+fuzz:
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang OPT="-O1 -g" \
+	    CPPFLAGS=-DISOC_PURIFY EXTRA="-fsanitize=fuzzer-no-link,address,undefined" fuzzers
 	@BUILD=$(BUILD) sh tests/tools/fuzz.sh
 
-# libFuzzer comes with clang; the fuzzed code is built with it, apart from the ordinary objects.
-$(BUILD)/fuzz/%: tests/fuzz/%.c $(lib_src) $(gen_src)
-	@mkdir -p $(@D)
+fuzzers: $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/libiso.a
 	@echo "  fuzz $@"
-	@clang $(CFLAGS_ALL) $(CPPFLAGS_ALL) -DISOC_PURIFY -Wno-unused-function -Wno-sign-compare \
-	    -Wno-unused-but-set-variable -fsanitize=fuzzer,address,undefined -o $@ $< $(lib_src) \
-	    $(gen_src) $(LIBS)
-
-# Kernel text of all contracts against another revision: make replay BASE=main
-replay: all
-	@BUILD=$(BUILD) BASE=$(BASE) sh tests/tools/replay.sh
+	@$(CC) $(CFLAGS_ALL) $(CPPFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
 bench: all
 	@BUILD=$(BUILD) sh tests/tools/bench.sh
