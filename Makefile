@@ -100,12 +100,18 @@ $(BUILD)/unit: $(unit_obj) $(BUILD)/libiso.a
 # The GPU suite is built anywhere; it runs where there is a driver.
 gpu_obj := $(call object,$(wildcard tests/gpu/*.c))
 $(BUILD)/obj/tests/gpu/%.o: CPPFLAGS_ALL += -Icompiler/device -Itests/gpu
-$(gpu_obj): | $(BUILD)/gen/suite_text.h
+$(gpu_obj): | $(BUILD)/gen/suite_text.h $(BUILD)/gen/seeded_text.h
+c_string := sed -e 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n"/'
 
 $(BUILD)/gen/suite_text.h: tests/gpu/values.cuh tests/gpu/check.cu
 	@mkdir -p $(@D)
-	@(echo 'static const char suite_text[] ='; cat $^ | sed -e '/#include "values.cuh"/d' \
-	    -e 's/\\/\\\\/g; s/"/\\"/g; s/.*/"&\\n"/'; echo ';') > $@
+	@(echo 'static const char suite_text[] ='; cat $^ | sed -e '/#include "values.cuh"/d' | \
+	    $(c_string); echo ';') > $@
+
+$(BUILD)/gen/seeded_text.h: tests/gpu/seeded.cu tests/gpu/parts/plain.cuh
+	@mkdir -p $(@D)
+	@(echo 'static const char seeded_text[] ='; sed -e '/#include "parts/{r tests/gpu/parts/plain.cuh' \
+	    -e 'd}' $< | $(c_string); echo ';') > $@
 
 $(BUILD)/gpu_suite: $(gpu_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"

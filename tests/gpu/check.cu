@@ -1,6 +1,8 @@
 // Device side of the GPU suite: fills tensors, compares outputs bit by bit.
 #include "values.cuh"
 
+#include "iso_fn.cuh"
+
 // rows x columns elements of bf16, contiguous; logical row = row + shift.
 extern "C" __global__ void fill_bf16(unsigned short *out, long long rows, long long columns,
                                      int kind, unsigned seed, unsigned shift)
@@ -8,6 +10,16 @@ extern "C" __global__ void fill_bf16(unsigned short *out, long long rows, long l
     long long n = rows * columns, step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         out[i] = value_bf16(kind, seed, (unsigned)(i / columns) + shift, (unsigned)(i % columns));
+}
+
+// g = bf16(silu(g)) * u, as a gated epilogue rounds it
+extern "C" __global__ void gate_bf16(unsigned short *g, const unsigned short *u, long long n)
+{
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        float gate = iso_f32_of_bf16(iso_bf16_of_f32(iso_silu(iso_f32_of_bf16(g[i]))));
+        g[i] = iso_bf16_of_f32(iso_mul(gate, iso_f32_of_bf16(u[i])));
+    }
 }
 
 // found[0] += elements that differ, found[1] = min(index of one that differs)

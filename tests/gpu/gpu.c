@@ -37,6 +37,9 @@ typedef struct Handle *Any;
     X(GraphDestroy, "cuGraphDestroy", (Any))                                                       \
     X(ModuleLoadData, "cuModuleLoadData", (Any *, const void *))                                   \
     X(ModuleGetFunction, "cuModuleGetFunction", (Any *, Any, const char *))                        \
+    X(TensorMapEncodeTiled, "cuTensorMapEncodeTiled",                                              \
+      (void *, int, unsigned, void *, const unsigned long long *, const unsigned long long *,      \
+       const unsigned *, const unsigned *, int, int, int, int))                                    \
     X(LaunchKernel, "cuLaunchKernel",                                                              \
       (Any, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Any, void **,    \
        void **))
@@ -45,7 +48,7 @@ static struct {
 #define X(name, symbol, parameters) int(*name) parameters;
     CUDA_LIST(X)
 #undef X
-    Any stream, fill, compare;
+    Any stream, fill, compare, gate;
     DevicePtr found;
     char device[256];
 } cu;
@@ -87,7 +90,7 @@ static void open_driver(void)
 #undef X
 }
 
-static void load_kernels(void)
+static Any compile(const char *what)
 {
     Arena *arena = arena_new();
     Sources sources = {.arena = arena};
@@ -95,17 +98,23 @@ static void load_kernels(void)
     diags_init(&diags, arena, &sources);
     const Nvrtc *nvrtc = nvrtc_open(&diags);
     Binary binary = {0};
-    if (!nvrtc ||
-        !nvrtc_compile(nvrtc, str_of(suite_text), STR("sm_90a"), &binary, arena, &diags)) {
+    if (!nvrtc || !nvrtc_compile(nvrtc, str_of(what), STR("sm_90a"), &binary, arena, &diags)) {
         Text text = {.arena = arena};
         diags_render_text(&diags, &text, false);
         die("the suite's kernels: %s", text_str(&text).s);
     }
     Any module;
     CHECK(ModuleLoadData(&module, binary.cubin.s));
+    arena_free(arena);
+    return module;
+}
+
+static void load_kernels(void)
+{
+    Any module = compile(suite_text);
     CHECK(ModuleGetFunction(&cu.fill, module, "fill_bf16"));
     CHECK(ModuleGetFunction(&cu.compare, module, "compare_u16"));
-    arena_free(arena);
+    CHECK(ModuleGetFunction(&cu.gate, module, "gate_bf16"));
 }
 
 void gpu_open(void)
@@ -185,6 +194,13 @@ void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsig
     launch(cu.fill, args);
 }
 
+void gpu_gate(DevicePtr g, DevicePtr u, int64_t n)
+{
+    long long count = n;
+    void *args[] = {&g, &u, &count};
+    launch(cu.gate, args);
+}
+
 uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first)
 {
     uint64_t found[2] = {0, UINT64_MAX};
@@ -195,6 +211,29 @@ uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first)
     gpu_read(found, cu.found, sizeof found);
     *first = found[1];
     return found[0];
+}
+
+void *gpu_kernel(const char *text, const char *name)
+{
+    Any kernel;
+    CHECK(ModuleGetFunction(&kernel, compile(text), name));
+    return kernel;
+}
+
+void gpu_launch(void *kernel, const unsigned grid[3], unsigned block, unsigned shared_bytes,
+                void **parameters)
+{
+    CHECK(LaunchKernel(kernel, grid[0], grid[1], grid[2], block, 1, 1, shared_bytes, cu.stream,
+                       parameters, NULL));
+}
+
+void gpu_map_rows(void *map, DevicePtr data, unsigned rows, unsigned length, unsigned box_rows)
+{
+    enum { BF16 = 9, SWIZZLE_128B = 3, PROMOTE_256B = 3 };
+    unsigned long long dims[] = {length, 1, rows}, strides[] = {16, length * 2ull};
+    unsigned box[] = {64, 1, box_rows}, ones[] = {1, 1, 1};
+    CHECK(TensorMapEncodeTiled(map, BF16, 3, (void *)(uintptr_t)data, dims, strides, box, ones, 0,
+                               SWIZZLE_128B, PROMOTE_256B, 0));
 }
 
 void gpu_graph(void (*work)(void *user, void *stream), void *user, int times)

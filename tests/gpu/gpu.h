@@ -25,6 +25,17 @@ void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsig
 /* Elements of two bytes that differ; *first is the least index of one. */
 uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first);
 
+/* g = bf16(silu(g)) * u, in bf16. */
+void gpu_gate(DevicePtr g, DevicePtr u, int64_t n);
+
+/* Compiles CUDA text, which may include the embedded device files, and finds a kernel in it. */
+void *gpu_kernel(const char *text, const char *name);
+void gpu_launch(void *kernel, const unsigned grid[3], unsigned block, unsigned shared_bytes,
+                void **parameters);
+/* A tensor map of a contiguous [rows][length] bf16 matrix, of one leaf: boxes of 64 x box_rows, as
+ * the product kernels take them. */
+void gpu_map_rows(void *map, DevicePtr data, unsigned rows, unsigned length, unsigned box_rows);
+
 /* Runs `work` under stream capture, then replays the graph `times` times. */
 void gpu_graph(void (*work)(void *user, void *stream), void *user, int times);
 

@@ -1,0 +1,18 @@
+/* The suite's modes beside the suite itself; each prints what it finds and returns an exit code.
+ * Nothing here is owned. */
+#ifndef TEST_MODES_H
+#define TEST_MODES_H
+
+#include "module.h"
+
+/* The products of one chain against cuBLAS, opened from `folder`: bits equal or not, for each shape
+ * and row count. Reports; fails only where cuBLAS itself does. */
+int cublas_compare(const iso_module *module, const char *folder);
+
+/* Every wrong call and damaged file gives its status and sentence, and the device stays usable. */
+int refuse_all(const iso_module *module, const char *path);
+
+/* KERNEL DEFECT [RUNS] */
+int seeded_run(int argc, char **argv);
+
+#endif
