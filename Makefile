@@ -110,8 +110,8 @@ $(BUILD)/gen/suite_text.h: tests/gpu/values.cuh tests/gpu/check.cu
 
 $(BUILD)/gen/seeded_text.h: tests/gpu/seeded.cu tests/gpu/parts/plain.cuh
 	@mkdir -p $(@D)
-	@(echo 'static const char seeded_text[] ='; sed -e '/#include "parts/{r tests/gpu/parts/plain.cuh' \
-	    -e 'd}' $< | $(c_string); echo ';') > $@
+	@(echo 'static const char seeded_text[] ='; sed -e '/#include "parts/{r $(word 2,$^)' -e 'd}' \
+	    $< | $(c_string); echo ';') > $@
 
 $(BUILD)/gpu_suite: $(gpu_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"

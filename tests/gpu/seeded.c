@@ -24,6 +24,7 @@ static const struct {
     const char *name, *define;
 } defects[] = {{"none", ""},
                {"full", "#define SEED_FULL\n"},
+               {"late", "#define SEED_LATE\n"},
                {"empty", "#define SEED_EMPTY\n"},
                {"sync", "#define SEED_SYNC\n"},
                {"init", "#define SEED_INIT\n"},

@@ -1,6 +1,8 @@
 // The library's pipelines with at most one defect each, for tools and tests that must see it. The
 // host puts one macro in front:
-//   SEED_FULL   nobody waits for a copy, or for another warp's stores, before reading
+//   SEED_FULL   nobody waits for a copy, or for another warp's stores, before reading (for the
+//               small kernels: the product's barriers would run out of step)
+//   SEED_LATE   the product waits for a copy only once it has multiplied what it should bring
 //   SEED_EMPTY  a stage is filled again as soon as its copy has landed, read or not
 //   SEED_SYNC   __syncthreads is missing
 //   SEED_INIT   barriers are never initialised
@@ -15,6 +17,11 @@ ISO_INLINE void seeded_wait(bool skip, unsigned bar, unsigned parity) {
 // The library calls its barriers ring.full and ring.empty: the sixth letter tells them apart.
 #if defined SEED_FULL
 #define iso_mbar_wait(bar, parity) seeded_wait((#bar)[5] == 'f', bar, parity)
+#elif defined SEED_LATE
+#define iso_mbar_wait(bar, parity) seeded_wait((#bar)[5] == 'f', bar, parity)
+#define iso_mbar_arrive(bar)                                                                       \
+    (seeded_wait(false, ring.full + 8 * stage, ring.phase ^ (ring.stage < stage)),                 \
+     iso_mbar_arrive(bar))
 #elif defined SEED_EMPTY
 #define iso_mbar_wait(bar, parity)                                                                 \
     seeded_wait(false, (#bar)[5] == 'e' ? ring.full + 8 * ring.stage : bar, parity)
@@ -28,12 +35,13 @@ ISO_INLINE void seeded_wait(bool skip, unsigned bar, unsigned parity) {
 #include "iso_gemm_stream.cuh"
 #include "iso_gemm_wgmma.cuh"
 #include "parts/plain.cuh"
+#undef iso_mbar_arrive
 
 using SeededOp = Plain<IsoTree<'L'>>;
 
 // A CTA must not leave while copies into it are under way, however early its threads finish.
 ISO_INLINE void seeded_drain() {
-#if defined SEED_FULL || defined SEED_EMPTY || defined SEED_INIT
+#if defined SEED_FULL || defined SEED_LATE || defined SEED_EMPTY || defined SEED_INIT
     __syncthreads();
     __nanosleep(100000);
 #endif

@@ -18,7 +18,7 @@
 
 static const char suite_usage[] =
     "usage: gpu_suite FILE.cubin [--rows N] [--op NAME] [--no-cpu] [--quick] [--threads N]\n"
-    "       gpu_suite FILE.cubin --sanitize I/N           one Nth of the kernels at few rows,\n"
+    "       gpu_suite FILE.cubin --sanitize I/N [--small] one Nth of the kernels at few rows,\n"
     "                                                     for compute-sanitizer\n"
     "       gpu_suite FILE.cubin --cublas FOLDER          products against cuBLAS\n"
     "       gpu_suite FILE.cubin --refuse                 what a device must refuse\n"
@@ -30,7 +30,7 @@ static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,
 typedef struct Options {
     const char *cubin, *op, *cublas;
     int64_t rows;
-    bool cpu, quick, refuse;
+    bool cpu, quick, refuse, small;
     int shard, shards; /* shards > 0: sanitize */
     int threads;
 } Options;
@@ -164,28 +164,49 @@ static void run_case(const Options *options, const iso_module *module, const MfO
     fflush(stdout);
 }
 
-/* Sizes of a product's columns are arguments of its kernel, so a vocabulary may be cut down, which
- * a tool that is a hundred times slower needs. */
+/* ---- sizes for tools that are a hundred times slower ---- */
+
+/* Sizes of a product are arguments of its kernel, so that the same kernel may have less to do. */
+static void shrink_atom(Manifest *manifest, int atom, int by)
+{
+    manifest->atoms[atom].size /= by;
+    manifest->atoms[atom].stored /= by;
+    for (int l = 0; l < manifest->n_layouts; l++)
+        for (int i = 0; i < manifest->layouts[l].n_ops; i++)
+            for (int r = 0; r < manifest->layouts[l].ranks; r++) {
+                MfLayoutOp *op = &manifest->layouts[l].ops[i];
+                op->parts[r].lo[atom] /= by;
+                op->parts[r].hi[atom] /= by;
+                if (op->join_parts) {
+                    op->join_parts[r].lo[atom] /= by;
+                    op->join_parts[r].hi[atom] /= by;
+                }
+            }
+}
+
+/* Every product's columns and leaves to a quarter: each has one axis of at least 32 among its
+ * columns and one among what it sums. */
+static void shrink_products(Manifest *manifest)
+{
+    enum { BY = 4, LEAST = 32 };
+    for (int a = 0; a < manifest->n_atoms; a++)
+        if (manifest->atoms[a].size >= LEAST)
+            shrink_atom(manifest, a, BY);
+    for (int s = 0; s < manifest->n_specs; s++) {
+        MfGemm *gemm = &manifest->specs[s].gemm;
+        for (int i = 0; i < gemm->n_leaves; i++) {
+            gemm->leaf_lo[i] /= BY;
+            gemm->leaf_hi[i] /= BY;
+        }
+    }
+}
+
 static void shrink_vocabulary(Manifest *manifest)
 {
     enum { LARGE = 16384, BY = 16 };
-    for (int a = 0; a < manifest->n_atoms; a++) {
-        if (manifest->atoms[a].size < LARGE)
-            continue;
-        manifest->atoms[a].size /= BY;
-        manifest->atoms[a].stored /= BY;
-        for (int l = 0; l < manifest->n_layouts; l++)
-            for (int i = 0; i < manifest->layouts[l].n_ops; i++)
-                for (int r = 0; r < manifest->layouts[l].ranks; r++) {
-                    MfLayoutOp *op = &manifest->layouts[l].ops[i];
-                    op->parts[r].lo[a] /= BY;
-                    op->parts[r].hi[a] /= BY;
-                    if (op->join_parts) {
-                        op->join_parts[r].lo[a] /= BY;
-                        op->join_parts[r].hi[a] /= BY;
-                    }
-                }
-    }
+    for (int a = 0; a < manifest->n_atoms; a++)
+        if (manifest->atoms[a].size >= LARGE)
+            shrink_atom(manifest, a, BY);
 }
 
 static bool read_options(int argc, char **argv, Options *options)
@@ -207,6 +228,8 @@ static bool read_options(int argc, char **argv, Options *options)
         else if (!strcmp(argv[i], "--sanitize") && i + 1 < argc &&
                  sscanf(argv[i + 1], "%d/%d", &options->shard, &options->shards) == 2)
             i++;
+        else if (!strcmp(argv[i], "--small"))
+            options->small = true;
         else if (!strcmp(argv[i], "--refuse"))
             options->refuse = true;
         else if (argv[i][0] != '-' && !options->cubin)
@@ -232,20 +255,31 @@ static int run_suite(const Options *options, const iso_module *module, isoc_sess
     return totals.differ || totals.cpu_differ || !totals.compared ? 4 : 0;
 }
 
-static int run_sanitize(const Options *options, const iso_module *module)
+/* The ops whose kernels are products, or the others, whose kernels know their sizes. */
+static void sanitize_ops(const Options *options, const iso_module *module, bool products,
+                         Totals *totals, Seen *seen)
 {
-    const Manifest *manifest = module->manifest;
-    Totals totals = {0};
-    Seen seen[4] = {0};
-    shrink_vocabulary(module->manifest);
-    for (int i = 0; i < manifest->n_ops; i++) {
+    for (int i = 0; i < module->manifest->n_ops; i++) {
         Case c;
-        case_open(&c, module, &manifest->ops[i], VALUES_NORMAL, SANITIZE_ROWS, &totals);
-        run_each_kernel(&c, options, seen);
+        case_open(&c, module, &module->manifest->ops[i], VALUES_NORMAL, SANITIZE_ROWS, totals);
+        const MfSpec *spec = op_spec(c.base, ISO_PHASE_RUN, 1, 0);
+        if (products == (spec && spec->family == MF_GEMM))
+            run_each_kernel(&c, options, seen);
         case_close(&c);
         fflush(stdout);
     }
-    printf("%s, shard %d of %d: %" PRIu64 " runs with %d kernels\n", manifest->contract,
+}
+
+static int run_sanitize(const Options *options, const iso_module *module)
+{
+    Totals totals = {0};
+    Seen seen[4] = {0};
+    shrink_vocabulary(module->manifest);
+    sanitize_ops(options, module, false, &totals, seen);
+    if (options->small)
+        shrink_products(module->manifest);
+    sanitize_ops(options, module, true, &totals, seen);
+    printf("%s, shard %d of %d: %" PRIu64 " runs with %d kernels\n", module->manifest->contract,
            options->shard, options->shards, totals.runs, totals.kernels.n);
     return 0;
 }
