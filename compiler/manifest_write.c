@@ -405,6 +405,33 @@ static void put_join(Writer *w, json_t *object, const PlanOp *op)
     put(w, object, "join_parts", parts_json(w, op->finish_of_rank, op->at.ranks));
 }
 
+/* Where each rank holds a tensor, unless that is where it is needed. */
+static json_t *held_json(Writer *w, const PlanOp *op, const Tensor *tensor, Move move)
+{
+    if (move == MOVE_NONE)
+        return json_null();
+    json_t *array = json_array();
+    for (int rank = 0; rank < op->at.ranks; rank++) {
+        Part held;
+        layout_held(w->contract, &op->at, tensor, rank, &held);
+        push(w, array, part_json(w, &held));
+    }
+    return array;
+}
+
+static json_t *all_held_json(Writer *w, const PlanOp *op)
+{
+    json_t *array = json_array();
+    const Op *of = op->op->op;
+    for (int i = 0; i < of->n_params; i++)
+        push(w, array, held_json(w, op, &of->params[i],
+                                 op->at.param_move ? op->at.param_move[i] : MOVE_NONE));
+    for (int i = 0; i < of->n_results; i++)
+        push(w, array, held_json(w, op, &of->results[i],
+                                 op->at.result_move ? op->at.result_move[i] : MOVE_NONE));
+    return array;
+}
+
 static json_t *plan_op_json(Writer *w, const PlanOp *op)
 {
     json_t *object = json_object(), *moves = json_object();
@@ -413,6 +440,7 @@ static json_t *plan_op_json(Writer *w, const PlanOp *op)
     put(w, object, "op", integer(op_index(w, op->op)));
     put(w, object, "join", integer(op->join_kernel));
     put(w, object, "moves", moves);
+    put(w, object, "held", all_held_json(w, op));
     put(w, object, "variants", variants_json(w, op));
     put(w, object, "parts", parts_json(w, op->part_of_rank, op->at.ranks));
     if (op->join_kernel >= 0)

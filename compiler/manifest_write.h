@@ -45,6 +45,8 @@
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
  *       "ops": [ { "op": i, "join": spec or -1,
  *                  "moves": { "params": ["all-gather", ..], "results": [..] },
+ *                  "held": [ null or [ P per rank ] ], per tensor, parameters first: where the
+ *                                                      ranks hold what moves; null: nothing does
  *                  "variants": [ { "rows": [min, max], "schedule": "table|contract",
  *                                  "specs": [per rank] } ],
  *                  "parts": [ P per rank ],            what the rank computes (RUN, PART)

@@ -449,6 +449,27 @@ static void check_specs(Reader *r, const MfLayoutOp *at, int ranks)
             bad(r, "sources", "has not as many ranks as the join has roots");
 }
 
+static void read_held(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
+{
+    int n;
+    if (!json_object_get(object, "held"))
+        return;
+    json_t *held = get_array(r, object, "held", 128, &n);
+    if (n != r->out->ops[at->op].n_params + r->out->ops[at->op].n_results)
+        bad(r, "held", "has not one element a tensor");
+    at->held = take(r, (size_t)n, sizeof(MfPart *));
+    for (int i = 0; at->held && i < n && !r->status; i++) {
+        json_t *parts = json_array_get(held, (size_t)i);
+        if (json_is_null(parts))
+            continue;
+        at->held[i] = take(r, (size_t)ranks, sizeof(MfPart));
+        if (json_array_size(parts) != (size_t)ranks)
+            bad(r, "held", "has not one element a rank");
+        for (int k = 0; at->held[i] && k < ranks && !r->status; k++)
+            read_part(r, json_array_get(parts, (size_t)k), &at->held[i][k]);
+    }
+}
+
 static void read_layout_op(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
 {
     at->op = (int)get_int(r, object, "op", 0, r->out->n_ops - 1);
@@ -458,6 +479,7 @@ static void read_layout_op(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
     for (int i = 0; at->variants && i < at->n_variants && !r->status; i++)
         read_variant(r, json_array_get(variants, (size_t)i), &at->variants[i], ranks);
     at->parts = get_parts(r, object, "parts", ranks);
+    read_held(r, object, at, ranks);
     if (at->join >= 0) {
         at->join_parts = get_parts(r, object, "join_parts", ranks);
         read_sources(r, object, at, ranks);

@@ -122,6 +122,8 @@ typedef struct MfLayoutOp {
     MfPart *parts;      /* per rank */
     MfPart *join_parts; /* per rank, or NULL */
     MfRanks *sources;   /* per rank, whose roots it joins, or NULL */
+    MfPart **held;      /* per tensor, per rank; NULL where it is held where it is needed, or
+                           where the manifest does not say */
 } MfLayoutOp;
 
 typedef struct MfLayout {
