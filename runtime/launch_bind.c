@@ -30,6 +30,16 @@ int groups_parts(const MfGemm *gemm)
     return parts;
 }
 
+/* A window's first row is the kernel's row 0. */
+static void skip_rows(const Launch *launch, int binding, View *view)
+{
+    static const int bytes[] = {2, 2, 4};
+    int tensor = launch->spec->bindings[binding].tensor;
+    if (launch->window)
+        view->data = (char *)view->data + launch->window->lo * view->stride[0] *
+                                              bytes[launch->op->op->tensors[tensor].dtype];
+}
+
 static iso_status bind_view(const Launch *launch, const MfGroup *group, int binding, IsoView *out)
 {
     const MfAtoms *dims[] = {&launch->spec->gemm.rows, &group->cols};
@@ -38,6 +48,7 @@ static iso_status bind_view(const Launch *launch, const MfGroup *group, int bind
                                   2, launch->tensors, launch->run->rows, &view);
     if (status)
         return status;
+    skip_rows(launch, binding, &view);
     out->ptr = view.data;
     for (int d = 0; d < ISO_DIMS; d++)
         out->stride[d] = view.stride[d];

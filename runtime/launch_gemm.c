@@ -245,6 +245,10 @@ static void join_rows(const Launch *launch, IsoJoinArgs *args)
     part_rows_of(op_part(op, ISO_PHASE_PART), launch->run->rows, &all_lo, &all_hi);
     args->row_begin = (int)(mine_lo - all_lo);
     args->rows = (int)(mine_hi - mine_lo);
+    if (launch->window) {
+        args->row_begin += (int)launch->window->lo;
+        args->rows = (int)launch->window->n;
+    }
 }
 
 iso_status launch_join(const Launch *launch)

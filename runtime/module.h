@@ -50,6 +50,8 @@ const MfPart *op_part(const iso_op *op, iso_phase phase);
 /* The spec that a run binds: of the schedule asked for, else of the first that takes the rows. NULL
  * where the rank is idle: its part of the op is empty. */
 const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule);
+/* Whether a kernel reads or writes the tensor: others may have data NULL. */
+bool spec_uses(const MfSpec *spec, int tensor);
 /* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
 iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spec,
                             const iso_tensor *tensors, int n, int64_t rows);
@@ -72,6 +74,11 @@ iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding
 size_t roots_bytes(const iso_op *op, int64_t rows);
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule);
 
+/* Rows [lo, lo + n) of those that a join finishes. */
+typedef struct Window {
+    int64_t lo, n;
+} Window;
+
 typedef struct Launch {
     const iso_op *op;
     iso_phase phase;
@@ -80,7 +87,13 @@ typedef struct Launch {
     const iso_run *run;
     void *roots;                /* PART */
     const void *const *sources; /* JOIN: per rank of the layout */
+    const Window *window;       /* JOIN: NULL for all */
 } Launch;
+
+/* iso_op_join for some of the rows: those of a product whose rows are the tokens. */
+iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
+                          const iso_tensor *tensors, int n, const iso_run *run,
+                          const Window *window);
 
 iso_status launch_cuda(const Launch *launch);
 iso_status launch_cpu(const Launch *launch);

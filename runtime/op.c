@@ -317,15 +317,28 @@ static iso_status check_sources(const iso_op *op, const void *const *roots, int 
     return ISO_OK;
 }
 
-iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
-                       const iso_tensor *tensors, int n, const iso_run *run)
+iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
+                          const iso_tensor *tensors, int n, const iso_run *run,
+                          const Window *window)
 {
     iso_status status = check_rows(op, ISO_PHASE_JOIN, 0);
     if (!status)
         status = check_sources(op, roots, ranks);
     if (status)
         return status;
-    Launch launch = {
-        .op = op, .phase = ISO_PHASE_JOIN, .tensors = tensors, .run = run, .sources = roots};
+    if (window && window->n == 0)
+        return ISO_OK;
+    Launch launch = {.op = op,
+                     .phase = ISO_PHASE_JOIN,
+                     .tensors = tensors,
+                     .run = run,
+                     .sources = roots,
+                     .window = window};
     return run_phase(&launch, n);
+}
+
+iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
+                       const iso_tensor *tensors, int n, const iso_run *run)
+{
+    return op_join_window(op, roots, ranks, tensors, n, run, NULL);
 }

@@ -52,8 +52,7 @@ const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int sched
     return NULL;
 }
 
-/* Whether a kernel reads or writes the tensor: others may have data NULL. */
-static bool used(const MfSpec *spec, int tensor)
+bool spec_uses(const MfSpec *spec, int tensor)
 {
     for (int i = 0; i < spec->n_bindings; i++)
         if (spec->bindings[i].tensor == tensor)
@@ -103,7 +102,7 @@ iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spe
         return iso_fail(ISO_BAD_COUNT, "op %s takes %d tensors (%d parameters, %d results), not %d",
                         op->op->name, want, op->op->n_params, op->op->n_results, n);
     for (int i = 0; i < n; i++) {
-        if (!used(spec, i))
+        if (!spec_uses(spec, i))
             continue;
         iso_status status = check_tensor(op, phase, &tensors[i], &op->op->tensors[i], rows);
         if (status)
