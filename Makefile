@@ -119,7 +119,14 @@ $(BUILD)/gpu_suite: $(gpu_obj) $(BUILD)/libiso.a
 
 gpu_suite: $(BUILD)/gpu_suite
 
--include $(gpu_obj:.o=.d) $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
+ranks_obj := $(call object,$(wildcard tests/ranks/*.c))
+$(BUILD)/obj/tests/ranks/%.o: CPPFLAGS_ALL += -Icompiler/device
+
+$(BUILD)/ranks: $(ranks_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+-include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
 
 # ---- tests -----------------------------------------------------------------------------------
 
@@ -172,7 +179,7 @@ install: all
 	install -m 755 $(BUILD)/libiso.so $(DESTDIR)$(PREFIX)/lib/libiso.so.$(VERSION)
 	ln -sf libiso.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libiso.so.0
 	ln -sf libiso.so.0 $(DESTDIR)$(PREFIX)/lib/libiso.so
-	install -m 644 runtime/iso.h runtime/status.def compiler/isoc.h \
+	install -m 644 runtime/iso.h runtime/iso_group.h runtime/status.def compiler/isoc.h \
 	    $(DESTDIR)$(PREFIX)/include/iso/
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tests/tools/iso.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/iso.pc

@@ -13,6 +13,29 @@ typedef struct CuModuleStruct *CuModule;
 typedef struct CuFunctionStruct *CuFunction;
 typedef struct CuStreamStruct *CuStream;
 
+typedef unsigned long long CuAddress;
+
+typedef struct CuIpcHandle {
+    char opaque[64];
+} CuIpcHandle;
+
+/* CUDA_MEMCPY2D; arrays are not used. */
+typedef struct CuCopy2d {
+    size_t from_x, from_y;
+    int from_type;
+    const void *from_host;
+    CuAddress from;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    int to_type;
+    void *to_host;
+    CuAddress to;
+    void *to_array;
+    size_t to_pitch;
+    size_t width, height;
+} CuCopy2d;
+
 typedef struct CuTensorMap {
     unsigned long long opaque[16];
 } __attribute__((aligned(64))) CuTensorMap;
@@ -26,6 +49,11 @@ enum {
     CU_TENSOR_MAP_BF16 = 9,
     CU_TENSOR_MAP_SWIZZLE_128B = 3,
     CU_TENSOR_MAP_L2_256B = 3,
+    CU_MEMORY_DEVICE = 2,
+    CU_IPC_LAZY_PEER_ACCESS = 1,
+    CU_HOST_PORTABLE = 1,
+    CU_HOST_MAPPED = 2,
+    CU_CAPTURE_NONE = 0,
 };
 
 /* X(member, symbol, parameters) */
@@ -47,6 +75,24 @@ enum {
       (CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,   \
        unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void **args,    \
        void **extra))                                                                              \
+    X(memory_new, "cuMemAlloc_v2", (CuAddress * address, size_t bytes))                            \
+    X(memory_free, "cuMemFree_v2", (CuAddress address))                                            \
+    X(memory_set, "cuMemsetD8_v2", (CuAddress address, unsigned char value, size_t bytes))         \
+    X(memory_write, "cuMemcpyHtoD_v2", (CuAddress to, const void *from, size_t bytes))             \
+    X(host_new, "cuMemHostAlloc", (void **memory, size_t bytes, unsigned flags))                   \
+    X(host_free, "cuMemFreeHost", (void *memory))                                                  \
+    X(host_address, "cuMemHostGetDevicePointer_v2",                                                \
+      (CuAddress * address, void *memory, unsigned flags))                                         \
+    X(ipc_get, "cuIpcGetMemHandle", (CuIpcHandle * handle, CuAddress address))                     \
+    X(ipc_open, "cuIpcOpenMemHandle_v2",                                                           \
+      (CuAddress * address, CuIpcHandle handle, unsigned flags))                                   \
+    X(ipc_close, "cuIpcCloseMemHandle", (CuAddress address))                                       \
+    X(copy_async, "cuMemcpyAsync",                                                                 \
+      (CuAddress to, CuAddress from, size_t bytes, CuStream stream))                               \
+    X(copy_2d_async, "cuMemcpy2DAsync_v2", (const CuCopy2d *copy, CuStream stream))                \
+    X(capture_info, "cuStreamGetCaptureInfo_v2",                                                   \
+      (CuStream stream, int *status, unsigned long long *id, void **graph, void **dependencies,    \
+       size_t *n))                                                                                 \
     X(memset_async, "cuMemsetD8Async",                                                             \
       (unsigned long long address, unsigned char value, size_t bytes, CuStream stream))            \
     X(tensor_map, "cuTensorMapEncodeTiled",                                                        \

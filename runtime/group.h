@@ -1,0 +1,99 @@
+/* What a group holds, and the planes that move its bytes; shared by the files of libiso.
+ * Ownership: iso_group owns its store and plane; slots and scratch belong to the plane.
+ *
+ * Every rank has slots of equal size that its peers can read: a call takes the next one. A sync
+ * tells every peer that all this rank did before it is done and waits for the same from each. Since
+ * every call that uses a slot has a sync, and a slot is taken again two calls later at the
+ * earliest, nobody still reads what is overwritten. */
+#ifndef ISO_GROUP_IMPL_H
+#define ISO_GROUP_IMPL_H
+
+#include "iso_group.h"
+#include "module.h"
+#include "store.h"
+
+/* rows of `width` bytes. */
+typedef struct Copy {
+    char *to;
+    const char *from;
+    size_t width, rows, to_pitch, from_pitch;
+} Copy;
+
+typedef struct Plane Plane;
+
+typedef struct PlaneConfig {
+    Store *store;
+    int rank, ranks;
+    size_t bytes; /* of a slot, a multiple of 256 */
+    double timeout;
+} PlaneConfig;
+
+/* How a wait ended. */
+typedef struct PlaneFailure {
+    iso_status status; /* ISO_OK: it has not failed */
+    int rank;
+    uint32_t tag; /* of the sync */
+} PlaneFailure;
+
+typedef struct PlaneKind {
+    void (*close)(Plane *plane);
+    /* The slot that the next call takes; the tag is for a sync that this may need. */
+    iso_status (*begin)(Plane *plane, uint32_t tag, void *stream, int *slot);
+    /* Host planes fail here; stream planes later, in `failure`. */
+    iso_status (*sync)(Plane *plane, uint32_t tag, void *stream);
+    iso_status (*copy)(Plane *plane, const Copy *copy, void *stream);
+    void (*failure)(Plane *plane, PlaneFailure *failure);
+} PlaneKind;
+
+struct Plane {
+    const PlaneKind *kind;
+    PlaneConfig config;
+    char *slots[GROUP_RANKS]; /* of each rank, as addressed here */
+    char *scratch;            /* this rank's own, one slot long */
+};
+
+/* Collective. CPU processes over shared memory; GPUs of one host over peer memory. */
+iso_status plane_shared_open(const PlaneConfig *config, Plane **plane);
+iso_status plane_cuda_open(const PlaneConfig *config, const Driver *driver, Plane **plane);
+
+struct iso_group {
+    const iso_module *module;
+    Store *store;
+    Plane *plane;
+    int rank, ranks;
+    double timeout;
+    size_t bytes, two_shot;
+    iso_status failed;
+    char failure[256];
+};
+
+/* Records how the group failed, for good; returns its status. */
+iso_status group_fail(iso_group *group, const PlaneFailure *failure);
+/* The tag of a sync, and the name of the op that it belongs to. */
+uint32_t group_tag(const iso_group *group, const iso_op *op, int64_t rows, int stage);
+const char *group_tag_op(const iso_group *group, uint32_t tag);
+
+/* ---- boxes (group_box.c): where a part lies along the declared axes of a tensor ---- */
+
+typedef struct Box {
+    int64_t lo[ISO_MAX_AXES], hi[ISO_MAX_AXES];
+} Box;
+
+/* False where what the part has of some axis is not one run of it. */
+bool box_of(const Manifest *manifest, const MfTensor *tensor, const MfPart *part, int64_t rows,
+            Box *box);
+bool box_equal(const MfTensor *tensor, const Box *a, const Box *b);
+bool box_inside(const MfTensor *tensor, const Box *inner, const Box *outer);
+int64_t box_bytes(const MfTensor *tensor, const Box *box);
+/* A tensor of the box's shape, contiguous at `data`. */
+void box_tensor(const MfTensor *tensor, const Box *box, void *data, iso_tensor *out);
+/* Copies what both boxes have; each tensor begins at its own box's first element. */
+iso_status box_copy(Plane *plane, const MfTensor *declared, const iso_tensor *from,
+                    const Box *from_box, const iso_tensor *to, const Box *to_box, void *stream);
+
+/* Where a tensor is held by a rank, and where a phase of the op needs or gives it. */
+iso_status held_box(const iso_op *op, int rank, int tensor, int64_t rows, Box *box);
+iso_status phase_box(const iso_op *op, iso_phase phase, int rank, int tensor, int64_t rows,
+                     Box *box);
+
+#endif
