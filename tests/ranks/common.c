@@ -1,0 +1,198 @@
+/* Whole tensors, views of them, and ranks as processes. */
+#include "ranks.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+_Noreturn void die(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("ranks: ", stderr);
+    vfprintf(stderr, format, args);
+    fputs("\n", stderr);
+    va_end(args);
+    _exit(5);
+}
+
+void must(iso_status status, const char *what)
+{
+    if (status != ISO_OK)
+        die("%s: %s: %s", what, iso_status_string(status), iso_last_error());
+}
+
+static int element_bytes(const iso_tensor *tensor)
+{
+    return tensor->dtype == ISO_F32 ? 4 : 2;
+}
+
+size_t tensor_bytes(const iso_tensor *tensor)
+{
+    size_t bytes = (size_t)element_bytes(tensor);
+    for (int i = 0; i < tensor->n_axes; i++)
+        bytes *= (size_t)tensor->shape[i];
+    return bytes;
+}
+
+/* ---- whole tensors ---- */
+
+static void fill(iso_tensor *tensor, unsigned seed)
+{
+    uint16_t *to = tensor->data;
+    size_t n = tensor_bytes(tensor) / 2;
+    uint32_t state = seed * 2654435761u + 1;
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        /* sign, an exponent of 8 binades, all 7 bits of significand */
+        to[i] = (uint16_t)((state >> 16 & 0x8000) | (120 + (state >> 13 & 7)) << 7 |
+                           (state >> 20 & 0x7f));
+    }
+}
+
+void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t rows)
+{
+    int params, results;
+    must(iso_op_get(module, op, NULL, &whole->op), op);
+    must(iso_op_tensors(whole->op, &params, &results), op);
+    whole->n = params + results;
+    whole->params = params;
+    whole->rows = rows;
+    for (int i = 0; i < whole->n; i++) {
+        iso_tensor *tensor = &whole->tensor[i];
+        must(iso_op_tensor(whole->op, ISO_PHASE_RUN, rows, i, tensor, NULL), op);
+        size_t bytes = tensor_bytes(tensor);
+        tensor->data = calloc(bytes + 64, 1);
+        whole->expected[i] = i >= params ? calloc(bytes + 64, 1) : NULL;
+        if (!tensor->data || (i >= params && !whole->expected[i]))
+            die("no memory for op %s", op);
+        if (i < params)
+            fill(tensor, (unsigned)i + 1);
+    }
+}
+
+void whole_run(Whole *whole)
+{
+    iso_tensor tensors[TEST_TENSORS];
+    iso_run run = {.rows = whole->rows};
+    memcpy(tensors, whole->tensor, sizeof tensors);
+    for (int i = whole->params; i < whole->n; i++)
+        tensors[i].data = whole->expected[i];
+    must(iso_op_run(whole->op, tensors, whole->n, &run), "the op on one rank");
+}
+
+void whole_close(Whole *whole)
+{
+    for (int i = 0; i < whole->n; i++) {
+        free(whole->tensor[i].data);
+        free(whole->expected[i]);
+    }
+}
+
+/* ---- a rank's part ---- */
+
+void rank_tensors(const Whole *whole, const iso_op *op, iso_tensor *tensors)
+{
+    for (int i = 0; i < whole->n; i++) {
+        int64_t origin[ISO_MAX_AXES];
+        const iso_tensor *all = &whole->tensor[i];
+        if (i >= whole->params)
+            memset(all->data, 0xCD, tensor_bytes(all));
+        must(iso_op_held(op, whole->rows, i, &tensors[i], origin), "iso_op_held");
+        char *data = all->data;
+        for (int a = 0; a < all->n_axes; a++) {
+            tensors[i].stride[a] = all->stride[a];
+            data += origin[a] * all->stride[a] * element_bytes(all);
+        }
+        tensors[i].data = data;
+    }
+}
+
+static int64_t differs(const iso_tensor *tensor, int axis, const char *have, const char *want)
+{
+    int bytes = element_bytes(tensor);
+    if (axis == tensor->n_axes)
+        return memcmp(have, want, (size_t)bytes) != 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < tensor->shape[axis]; i++)
+        n += differs(tensor, axis + 1, have + i * tensor->stride[axis] * bytes,
+                     want + i * tensor->stride[axis] * bytes);
+    return n;
+}
+
+int64_t rank_differs(const Whole *whole, const iso_op *op, const iso_tensor *tensors)
+{
+    int64_t n = 0;
+    (void)op;
+    for (int i = whole->params; i < whole->n; i++) {
+        size_t offset = (size_t)((char *)tensors[i].data - (char *)whole->tensor[i].data);
+        n += differs(&tensors[i], 0, tensors[i].data, (char *)whole->expected[i] + offset);
+    }
+    return n;
+}
+
+const iso_op *op_of(const iso_module *module, const char *name, const char *layout, int rank)
+{
+    const iso_op *op;
+    iso_layout at = {.name = layout, .rank = rank};
+    must(iso_op_get(module, name, &at, &op), name);
+    return op;
+}
+
+iso_group *join_group(const iso_module *module, const char *where, int rank, int ranks,
+                      double timeout, size_t bytes, size_t two_shot)
+{
+    iso_group *group;
+    iso_group_config config = {.size = sizeof config,
+                               .rank = rank,
+                               .ranks = ranks,
+                               .bootstrap = where,
+                               .timeout = timeout,
+                               .bytes = bytes,
+                               .two_shot = two_shot};
+    must(iso_group_create(&group, module, &config), "iso_group_create");
+    return group;
+}
+
+iso_status run_op(iso_group *group, const Whole *whole, const iso_op *op, int64_t *differ)
+{
+    iso_tensor tensors[TEST_TENSORS];
+    iso_run run = {.rows = whole->rows};
+    rank_tensors(whole, op, tensors);
+    iso_status status = iso_op_run_group(group, op, tensors, whole->n, &run);
+    *differ = status ? 0 : rank_differs(whole, op, tensors);
+    return status;
+}
+
+/* ---- processes ---- */
+
+void start_ranks(int ranks, RankWork work, void *user, int *pids)
+{
+    fflush(NULL);
+    for (int r = 0; r < ranks; r++) {
+        pids[r] = fork();
+        if (pids[r] < 0)
+            die("no process for rank %d", r);
+        if (pids[r] == 0) {
+            int result = work(r, ranks, user);
+            fflush(NULL);
+            _exit(result);
+        }
+    }
+}
+
+int end_ranks(int ranks, const int *pids, int killed)
+{
+    int failed = 0;
+    for (int r = 0; r < ranks; r++) {
+        int how;
+        if (waitpid(pids[r], &how, 0) != pids[r])
+            die("rank %d was not to be waited for", r);
+        failed += r != killed && (!WIFEXITED(how) || WEXITSTATUS(how));
+    }
+    return failed;
+}
