@@ -45,7 +45,8 @@ static void drop(Server *s, int rank, WireKind why)
 /* A client that says nothing must not keep the server. */
 static void limit_waits(int client, double seconds)
 {
-    struct timeval wait = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    time_t whole = (time_t)seconds;
+    struct timeval wait = {whole, (suseconds_t)((seconds - (double)whole) * 1e6)};
     setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
 }

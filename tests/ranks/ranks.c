@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static char where[64];
+static char folder_url[64];
+static const char *where = folder_url; /* NULL: $MASTER_ADDR and $MASTER_PORT */
 
 static void nap(int milliseconds)
 {
@@ -398,8 +399,12 @@ int main(int argc, char **argv)
     char folder[] = "/tmp/iso-ranks-XXXXXX";
     if (argc < 3 || !mkdtemp(folder))
         die("usage: %s bits CUBIN [ROWS...] | order CUBIN | faults CUBIN OTHER_CUBIN", argv[0]);
-    snprintf(where, sizeof where, "file:%s", folder);
-    iso_module *module = load(argv[2]), *other = argc > 3 && argv[1][0] == 'f' ? load(argv[3]) : NULL;
+    snprintf(folder_url, sizeof folder_url, "file:%s", folder);
+    if (getenv("MASTER_ADDR"))
+        where = NULL;
+    iso_module *module = load(argv[2]), *other = NULL;
+    if (argc > 3 && !strcmp(argv[1], "faults"))
+        other = load(argv[3]);
     int failed = 2;
     if (!strcmp(argv[1], "bits"))
         failed = run_bits(module, argc - 3, argv + 3);
