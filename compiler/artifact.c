@@ -74,15 +74,29 @@ static void put_sections(char *file, const Cubin *cubin, const Places *p, u16 na
     store64(note + 48, 4); /* sh_addralign */
 }
 
+/* Every section must be readable as it is: a name beyond the old table would take the new name
+ * that is put there. */
+static const char *takes_manifest(const Cubin *cubin)
+{
+    for (u32 i = 0; i < cubin->n_sections; i++) {
+        Section s;
+        const char *problem = cubin_section(cubin, i, &s);
+        if (problem)
+            return problem;
+        if (str_is(s.name, section_name))
+            return "it has a manifest already";
+    }
+    return NULL;
+}
+
 const char *artifact_append(Str bytes, Str manifest, Str *out, Arena *arena)
 {
     Cubin cubin;
-    Section old;
     const char *problem = cubin_open(bytes, &cubin);
+    if (!problem)
+        problem = takes_manifest(&cubin);
     if (problem)
         return problem;
-    if (cubin_find(&cubin, section_name, &old))
-        return "it has a manifest already";
     Places p = place(&cubin, manifest);
     if (p.total > INT32_MAX || cubin.n_sections >= 0xff00 - 1)
         return "it is too large";

@@ -4,6 +4,7 @@
 #include "file.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -153,6 +154,28 @@ START_TEST(hostile_headers_are_survived)
 }
 END_TEST
 
+/* What the fuzzer found or started from: what can be appended is found again. */
+START_TEST(corpus_is_survived)
+{
+    static const char folder[] = "tests/fuzz/corpus/artifact";
+    DIR *d = opendir(folder);
+    int n = 0;
+    ck_assert_ptr_nonnull(d);
+    for (struct dirent *entry; (entry = readdir(d)); n++) {
+        Arena *arena = arena_new();
+        Str bytes, out, found;
+        if (!file_read(str_format(arena, "%s/%s", folder, entry->d_name).s, &bytes, arena)) {
+            (void)artifact_check(bytes, arena);
+            if (!artifact_append(bytes, STR("{}"), &out, arena))
+                ck_assert_ptr_null(artifact_manifest(out, &found));
+        }
+        arena_free(arena);
+    }
+    closedir(d);
+    ck_assert_int_gt(n, 4);
+}
+END_TEST
+
 START_TEST(files_are_written_whole_or_not_at_all)
 {
     Arena *arena = arena_new();
@@ -184,6 +207,7 @@ Suite *artifact_suite(void)
     tcase_add_test(tests, every_changed_byte_is_refused);
     tcase_add_test(tests, every_short_file_is_refused);
     tcase_add_test(tests, hostile_headers_are_survived);
+    tcase_add_test(tests, corpus_is_survived);
     tcase_add_test(tests, files_are_written_whole_or_not_at_all);
     suite_add_tcase(suite, tests);
     return suite;
