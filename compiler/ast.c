@@ -167,6 +167,8 @@ void ast_print_expr(const AstExpr *e, Text *out)
     case EXPR_REDUCE:
         put_reduce(e, out);
         return;
+    case EXPR_BLOCK: /* a statement's, not an expression's */
+        return;
     }
 }
 
@@ -199,6 +201,44 @@ static void put_tensors(const AstTensors *tensors, Text *out)
     }
 }
 
+/* Names, as of axes, stand apart by commas here. */
+static void put_block(const AstBlock *block, const AstExprs *operands, Text *out)
+{
+    text_printf(out, "    %.*s ", STR_FMT(block->form.text));
+    put_names(out, &block->targets, ", ");
+    put(out, " = ");
+    for (int i = 0; i < operands->n; i++) {
+        put(out, i ? ", " : "");
+        ast_print_expr(operands->v[i], out);
+    }
+    put(out, " {\n");
+    for (int i = 0; i < block->settings.n; i++) {
+        const AstSetting *s = &block->settings.v[i];
+        text_printf(out, "        %.*s%s", STR_FMT(s->key.text),
+                    s->words.n || s->numbers.n ? " " : "");
+        put_names(out, &s->words, ", ");
+        put(out, s->words.n && s->numbers.n ? ", " : "");
+        put_numbers(out, &s->numbers, ", ");
+        put(out, ";\n");
+    }
+    put(out, "    }\n");
+}
+
+static void put_statement(const AstStatement *statement, Text *out)
+{
+    const AstExpr *value = statement->value;
+    if (value->kind == EXPR_BLOCK) {
+        if (value->part == 0)
+            put_block(value->block, &value->args, out);
+        return;
+    }
+    text_printf(out, "    %.*s", STR_FMT(statement->target.text));
+    put_index(&statement->index, out);
+    put(out, " = ");
+    ast_print_expr(value, out);
+    put(out, ";\n");
+}
+
 static void put_op(const AstOp *op, Text *out)
 {
     text_printf(out, "op %.*s(", STR_FMT(op->name.text));
@@ -206,13 +246,8 @@ static void put_op(const AstOp *op, Text *out)
     put(out, op->results.n == 1 ? ") -> " : ") -> (");
     put_tensors(&op->results, out);
     put(out, op->results.n == 1 ? " {\n" : ") {\n");
-    for (int i = 0; i < op->body.n; i++) {
-        text_printf(out, "    %.*s", STR_FMT(op->body.v[i].target.text));
-        put_index(&op->body.v[i].index, out);
-        put(out, " = ");
-        ast_print_expr(op->body.v[i].value, out);
-        put(out, ";\n");
-    }
+    for (int i = 0; i < op->body.n; i++)
+        put_statement(&op->body.v[i], out);
     put(out, "}\n");
 }
 

@@ -61,6 +61,16 @@ typedef struct AstTreeDecl {
     AstTree *tree;
 } AstTreeDecl;
 
+/* A key and what follows it, in a schedule or in a block form. */
+typedef struct AstSetting {
+    Name key;
+    Names words;          /* `across`, `ctas`; not the x between numbers */
+    Numbers numbers;
+    Span span;
+} AstSetting;
+
+typedef VEC(AstSetting) AstSettings;
+
 /* ---- expressions ------------------------------------------------------------------------ */
 
 enum { EXPR_DEPTH_MAX = 200 };
@@ -73,6 +83,7 @@ typedef enum ExprKind {
     EXPR_CALL,   /* scalar function or cast: exp(a), bf16(a), maximum(a, b) */
     EXPR_LEN,
     EXPR_REDUCE, /* sum(axes by tree) body */
+    EXPR_BLOCK,  /* a value of a block form: attend a, lse = q, k, v { ... } */
 } ExprKind;
 
 typedef struct AstIndex {
@@ -84,6 +95,16 @@ typedef VEC(AstIndex) AstIndices;
 
 typedef VEC(struct AstExpr *) AstExprs;
 
+/* One statement that sets several names; each has an EXPR_BLOCK of its own, and they share this. */
+typedef struct AstBlock {
+    Name form; /* "attend" */
+    Names targets;
+    AstExprs operands;
+    AstSettings settings;
+    Span span;
+    const struct Attend *attend; /* written by check: what the settings say; NULL if refused */
+} AstBlock;
+
 typedef struct AstExpr {
     ExprKind kind;
     int depth; /* of the tree below, at most EXPR_DEPTH_MAX: walks may recurse */
@@ -92,9 +113,11 @@ typedef struct AstExpr {
     AstIndices index;      /* NAME */
     Number number;         /* NUMBER */
     char op;               /* BINARY: + - * / */
-    AstExprs args;         /* NEG 1, BINARY 2, CALL n, REDUCE: the bodies */
+    AstExprs args;         /* NEG 1, BINARY 2, CALL n, REDUCE: the bodies, BLOCK: its operands */
     Names axes;            /* REDUCE */
     AstTree *tree;         /* REDUCE */
+    AstBlock *block;       /* BLOCK */
+    int part;              /* BLOCK: which of its targets */
     /* Written by check, read by dag: */
     int type;              /* DType, -1 unknown */
     u64 axis_mask;         /* atomic axes that the value depends on */
@@ -167,15 +190,6 @@ typedef struct AstLayout {
 } AstLayout;
 
 /* schedule o_proj when tokens <= 64 { tile 16 x 64 x 128; leaves across ctas; stages 4; } */
-typedef struct AstSetting {
-    Name key;
-    Names words;          /* `across`, `ctas`; not the x between numbers */
-    Numbers numbers;
-    Span span;
-} AstSetting;
-
-typedef VEC(AstSetting) AstSettings;
-
 typedef struct AstSchedule {
     Name op;
     bool has_when;

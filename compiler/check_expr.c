@@ -91,6 +91,8 @@ static void type_literal(Checker *c, AstExpr *e, DType type)
 /* A cast around the operand's own text. */
 static void offer_cast(Checker *c, Diag *d, const AstExpr *e, DType type)
 {
+    if (e->kind == EXPR_BLOCK)
+        return; /* a statement sets it: there is no place for a cast */
     diag_fix(c->diags, d, e->span, "%s(%.*s)", dtype_name(type), STR_FMT(source_text(c, e->span)));
 }
 
@@ -105,6 +107,8 @@ void want_type(Scope *scope, AstExpr *e, Value *value, DType type, const char *w
         return;
     Diag *d = fault(c, DIAG_IMPLICIT_CAST, e->span, "%s is %s, and this is %s: casts are written",
                     what, dtype_name(type), dtype_name((DType)value->type));
+    if (e->kind == EXPR_BLOCK)
+        diag_note(c->diags, d, "let %.*s set a local", STR_FMT(e->name.text));
     diag_note(c->diags, d, "write %s(...) where the %s is meant to happen", dtype_name(type),
               type == DT_F32 ? "conversion" : "rounding");
     offer_cast(c, d, e, type);
@@ -350,6 +354,8 @@ static Value value_of(Scope *scope, AstExpr *e)
         return check_len(scope, e);
     case EXPR_REDUCE:
         return check_reduction(scope, e);
+    case EXPR_BLOCK:
+        return check_block(scope, e);
     }
     return refused;
 }

@@ -134,6 +134,10 @@ Value check_value(Scope *scope, AstExpr *e);
 /* A value where `type` is wanted: a literal takes it, another type is a fault. */
 void want_type(Scope *scope, AstExpr *e, Value *value, DType type, const char *what);
 Value check_reduction(Scope *scope, AstExpr *e);
+/* The value of one target of a block form; the first of them checks all of the statement. */
+Value check_block(Scope *scope, AstExpr *e);
+/* The class has tensor-core steps of the type. */
+bool class_takes(const FdpaClass *class, int type);
 /* Index of a name's symbol, -1. */
 int symbol_of(const Symbols *symbols, Str name);
 /* The atoms that indices hold, and at what if `piece` is given. False after a fault. */

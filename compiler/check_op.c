@@ -115,6 +115,13 @@ static bool check_coordinate(Checker *c, const AstTensor *ast, Name name, int ax
     return false;
 }
 
+/* Twice the same atom, or a packed atom and one of its coordinates. Two coordinates go together. */
+static bool overlaps(const Contract *contract, u64 mask, u64 own)
+{
+    return (mask & own) || (effective_mask(contract, own) & mask) ||
+           (effective_mask(contract, mask) & own);
+}
+
 static bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor)
 {
     bool sound = type_of_name(c, ast->type, &tensor->type);
@@ -133,7 +140,7 @@ static bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *
             continue;
         }
         u64 mask = axis_mask(c->contract, axis);
-        if (effective_mask(c->contract, mask) & effective_mask(c->contract, tensor->mask)) {
+        if (overlaps(c->contract, mask, tensor->mask)) {
             refuse_overlap(c, ast, name);
             sound = false;
             continue;

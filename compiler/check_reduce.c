@@ -92,7 +92,7 @@ static bool check_extent(Scope *scope, const AstExpr *e, const Tree *tree)
 
 /* ---- leaves ---------------------------------------------------------------------------------- */
 
-static bool class_takes(const FdpaClass *class, int type)
+bool class_takes(const FdpaClass *class, int type)
 {
     FdpaType wanted = type == DT_BF16 ? FDPA_BF16 : FDPA_F16;
     return (type == DT_BF16 || type == DT_F16) && (!class || (class->types & 1u << wanted));

@@ -27,22 +27,26 @@ static const OpDag *find_op(Pipeline *p, const char *name)
     return NULL;
 }
 
-/* The op under the layout that --layout names, by the plan that was made for it. */
-static const OpLayout *layout_of(const Pipeline *p, const OpDag *op)
+/* The op under the layout that --layout names: whether kernels can follow it is another matter. */
+static bool apply_layout(Pipeline *p, const OpDag *op, OpLayout *at)
 {
-    for (int i = 0; i < p->plan.ops.n; i++)
-        if (p->plan.ops.v[i].op == op)
-            return &p->plan.ops.v[i].at;
-    return NULL;
+    const Layout *layout;
+    if (!pipeline_layout(p, &layout))
+        return false;
+    if (layout_apply(&p->contract, op, layout, at, p->out, &p->diags))
+        return true;
+    p->outcome = OUTCOME_CONTRACT;
+    return false;
 }
 
 static bool explain(Pipeline *p, const Options *o)
 {
+    OpLayout at;
     const OpDag *op = find_op(p, o->operand[1]);
-    if (!op)
+    if (!op || (o->layout && !apply_layout(p, op, &at)))
         return false;
     Text text = {.arena = p->out};
-    if (!explain_op(&p->dag, op, o->layout ? layout_of(p, op) : NULL, &text, p->out))
+    if (!explain_op(&p->dag, op, o->layout ? &at : NULL, &text, p->out))
         return false;
     printf("%.*s", STR_FMT(text_str(&text)));
     return true;
@@ -51,7 +55,7 @@ static bool explain(Pipeline *p, const Options *o)
 int command_explain(const Options *o)
 {
     Pipeline p;
-    bool ok = command_run(o, o->operand[0], o->layout ? STAGE_PLAN : STAGE_DAG, &p);
+    bool ok = command_run(o, o->operand[0], STAGE_DAG, &p);
     if (!p.front)
         return command_no_memory();
     jmp_buf oom;

@@ -62,6 +62,22 @@ typedef struct Piece { /* one assignment to a result, or to a part of it */
     const AstExpr *value;
 } Piece;
 
+/* What an `attend` statement says, defaults filled in. Its keys are the positions of the row's
+ * sequence; its first value has the atoms `rows` and `values`, its second `rows`. */
+typedef struct Attend {
+    int tokens, sequence, position; /* the packed atom of the rows, and its coordinates */
+    int n_over, over[MAX_ATOMS];    /* atoms of the score's sum, row-major */
+    u64 batch;                      /* atoms that queries share with keys, the sum's apart */
+    u64 rows, values;
+    i64 block, split;               /* keys */
+    bool capped;
+    u32 scale, cap;                 /* f32 patterns */
+    FnId exp2;
+    DType weights;
+    bool causal;
+    i64 window;                     /* 0: none */
+} Attend;
+
 typedef struct Op {
     const AstOp *ast;
     Str name;

@@ -40,7 +40,7 @@ static void table_grow(Builder *b)
 
 static const DagNode *intern(Builder *b, DagNode node)
 {
-    for (int i = 0; i < node.n_args; i++)
+    for (int i = 0; i < node.n_args && node.kind != DAG_ATTEND; i++)
         node.mask |= node.args[i]->mask;
     for (int i = 0; i < node.n_atoms; i++)
         node.mask &= ~((u64)1 << node.atoms[i]);
@@ -112,13 +112,14 @@ static void sort_fixes(const AtomOrder *order, Fix *fixes, int n)
         }
 }
 
-/* The input with those of the fixes that it has an atom for. */
-static const DagNode *fix_input(Builder *b, const DagNode *input, const Fixes *fixes)
+/* The node, whose atoms are its own and not its operands', with those of the fixes that it has an
+ * atom for. */
+static const DagNode *fix_node(Builder *b, const DagNode *whole, const Fixes *fixes)
 {
     Fixes all = {0};
-    for (int i = 0; i < input->n_fixes; i++)
-        vec_push(b->arena, &all, input->fixes[i]);
-    DagNode node = *input;
+    for (int i = 0; i < whole->n_fixes; i++)
+        vec_push(b->arena, &all, whole->fixes[i]);
+    DagNode node = *whole;
     for (int i = 0; i < fixes->n; i++)
         if (node.mask & (u64)1 << fixes->v[i].atom) {
             vec_push(b->arena, &all, fixes->v[i]);
@@ -141,8 +142,8 @@ static const DagNode *fix_value(Builder *b, const DagNode *value, const Fixes *f
         DagNode node = *b->nodes.v[i];
         if (!(node.mask & held)) {
             at[i] = b->nodes.v[i];
-        } else if (node.kind == DAG_INPUT) {
-            at[i] = fix_input(b, b->nodes.v[i], fixes);
+        } else if (node.kind == DAG_INPUT || node.kind == DAG_ATTEND) {
+            at[i] = fix_node(b, b->nodes.v[i], fixes);
         } else {
             node.mask = 0;
             for (int j = 0; j < node.n_args; j++)
@@ -267,6 +268,18 @@ static const DagNode *build_reduce(Builder *b, const AstExpr *e)
     return intern(b, node);
 }
 
+static const DagNode *build_attend(Builder *b, const AstExpr *e)
+{
+    const Attend *attend = e->block->attend;
+    DagNode node = {.kind = DAG_ATTEND, .type = DT_F32, .n_args = e->args.n, .attend = attend,
+                    .lse = e->part == 1, .mask = attend->rows};
+    if (!node.lse)
+        node.mask |= attend->values;
+    for (int i = 0; i < e->args.n; i++)
+        node.args[i] = build(b, e->args.v[i]);
+    return intern(b, node);
+}
+
 static const DagNode *build(Builder *b, const AstExpr *e)
 {
     switch (e->kind) {
@@ -276,6 +289,7 @@ static const DagNode *build(Builder *b, const AstExpr *e)
     case EXPR_BINARY: return build_binary(b, e);
     case EXPR_CALL: return build_call(b, e);
     case EXPR_LEN: return build_length(b, e);
+    case EXPR_BLOCK: return build_attend(b, e);
     default: return build_reduce(b, e);
     }
 }

@@ -16,6 +16,7 @@ typedef enum DagKind {
     DAG_DIV,
     DAG_FN,
     DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
+    DAG_ATTEND, /* queries, keys, values and maybe sinks: a value of `attend`, some atoms held */
 } DagKind;
 
 typedef struct DagNode {
@@ -23,7 +24,7 @@ typedef struct DagNode {
     DType type;
     u64 mask;        /* atoms that the value depends on */
     int n_args;
-    const struct DagNode *args[3];
+    const struct DagNode *args[4];
     int param;       /* INPUT */
     int n_fixes;
     const Fix *fixes;
@@ -33,6 +34,8 @@ typedef struct DagNode {
     const Tree *tree;
     int n_atoms;
     const int *atoms;
+    const Attend *attend;
+    bool lse;        /* ATTEND: the second value */
     Digest id;       /* of the canonical text below this node; names of locals are not in it */
     int number;      /* index in OpDag.nodes, a topological order */
 } DagNode;
@@ -65,8 +68,12 @@ bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags);
  * parameters and results by position and name, the class by its parameters, the functions used by
  * the digest of their text. LANGUAGE.md, clause 11. */
 void dag_canonical(const Dag *dag, const OpDag *op, Text *out);
+/* "block 128 split 1024 scale_log2 0x3e029396 exp2.d6 weights bf16 mask causal": all but `over`. */
+void dag_print_attend(const Attend *attend, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
+/* Something in the op is computed by steps of the contract's class. */
+bool dag_uses_mma(const OpDag *op);
 const char *dag_kind_name(DagKind kind);
 const char *dag_fn_name(FnId fn);
 float dag_constant_value(DType type, u32 bits);

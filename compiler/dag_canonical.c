@@ -88,7 +88,7 @@ const char *dag_kind_name(DagKind kind)
     static const char *const names[] = {
         [DAG_INPUT] = "input", [DAG_CONST] = "const", [DAG_CAST] = "cast", [DAG_NEG] = "neg",
         [DAG_ADD] = "add",     [DAG_SUB] = "sub",     [DAG_MUL] = "mul",   [DAG_DIV] = "div",
-        [DAG_FN] = "fn",       [DAG_REDUCE] = "reduce",
+        [DAG_FN] = "fn",       [DAG_REDUCE] = "reduce", [DAG_ATTEND] = "attend",
     };
     return names[kind];
 }
@@ -101,6 +101,17 @@ const char *dag_fn_name(FnId fn)
 #undef X
     };
     return names[fn];
+}
+
+void dag_print_attend(const Attend *attend, Text *out)
+{
+    text_printf(out, "block %lld split %lld ", (long long)attend->block, (long long)attend->split);
+    text_printf(out, attend->capped ? "scale 0x%08x cap_log2 0x%08x" : "scale_log2 0x%08x",
+                attend->scale, attend->cap);
+    text_printf(out, " %s weights %s mask %s", dag_fn_name(attend->exp2),
+                dtype_name(attend->weights), attend->causal ? "causal" : "none");
+    if (attend->window)
+        text_printf(out, " window %lld", (long long)attend->window);
 }
 
 void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Text *out)
@@ -123,6 +134,13 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
         atoms_text(order, node->atoms, node->n_atoms, out);
         text_printf(out, " by ");
         tree_print(node->tree, out);
+        break;
+    case DAG_ATTEND:
+        text_printf(out, " %s over ", node->lse ? "lse" : "value");
+        atoms_text(order, node->attend->over, node->attend->n_over, out);
+        text_printf(out, " ");
+        dag_print_attend(node->attend, out);
+        fixes_text(order, node->fixes, node->n_fixes, out);
         break;
     default:
         break;
@@ -154,15 +172,19 @@ static bool uses_function_text(const OpDag *op)
             return true;
         if (node->kind == DAG_REDUCE && monoid_values(node->monoid) > 1)
             return true;
+        if (node->kind == DAG_ATTEND)
+            return true;
     }
     return false;
 }
 
-static bool uses_mma(const OpDag *op)
+bool dag_uses_mma(const OpDag *op)
 {
-    for (int i = 0; i < op->reduces.n; i++)
-        if (tree_is_mma(op->reduces.v[i]->tree))
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        if (node->kind == DAG_ATTEND || (node->kind == DAG_REDUCE && tree_is_mma(node->tree)))
             return true;
+    }
     return false;
 }
 
@@ -226,7 +248,7 @@ void dag_canonical(const Dag *dag, const OpDag *op, Text *out)
     AtomOrder order;
     atom_order(dag->contract, op->op, &order);
     text_printf(out, "isoc numerics 1\nop %.*s\n", STR_FMT(op->op->name));
-    if (uses_mma(op))
+    if (dag_uses_mma(op))
         class_text(dag->contract, out);
     if (uses_function_text(op))
         function_text(out->arena, out);

@@ -36,6 +36,18 @@ static void print_reduce(const Contract *contract, const DagNode *node, Text *ou
     tree_print(node->tree, out);
 }
 
+static void print_attend(const Contract *contract, const DagNode *node, Text *out)
+{
+    text_printf(out, "attend%s", node->lse ? " lse" : "");
+    print_fixes(contract, node->fixes, node->n_fixes, out);
+    text_printf(out, " over [");
+    for (int i = 0; i < node->attend->n_over; i++)
+        text_printf(out, "%s%.*s", i ? ", " : "",
+                    STR_FMT(atom_name(contract, node->attend->over[i])));
+    text_printf(out, "] ");
+    dag_print_attend(node->attend, out);
+}
+
 static void print_node(const Contract *contract, const Op *op, const DagNode *node, Text *out)
 {
     switch (node->kind) {
@@ -52,6 +64,9 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
         break;
     case DAG_REDUCE:
         print_reduce(contract, node, out);
+        break;
+    case DAG_ATTEND:
+        print_attend(contract, node, out);
         break;
     default:
         text_printf(out, "%s", dag_kind_name(node->kind));

@@ -18,6 +18,7 @@ typedef struct Walk {
     Side a, b;
     SeenNumbers *seen; /* per node of a: the nodes of b that it was compared with */
     int found;
+    const Attend *told; /* the last statement whose settings were told: it may have two values */
     Arena *arena;
     Text *out;
 } Walk;
@@ -128,6 +129,37 @@ static void walk_reduce(Walk *w, const DagNode *a, const DagNode *b)
         walk(w, a->args[0], b->args[0]);
 }
 
+static Str attend_text(Arena *arena, const Attend *attend)
+{
+    Text text = {.arena = arena};
+    dag_print_attend(attend, &text);
+    return text_str(&text);
+}
+
+static void walk_attend(Walk *w, const DagNode *a, const DagNode *b)
+{
+    Str over_a = axes_text(w->arena, &w->a, a->attend->over, a->attend->n_over);
+    Str over_b = axes_text(w->arena, &w->b, b->attend->over, b->attend->n_over);
+    Str text_a = attend_text(w->arena, a->attend), text_b = attend_text(w->arena, b->attend);
+    bool again = w->told == a->attend;
+    w->told = a->attend;
+    if (!again && !str_eq(over_a, over_b)) {
+        report(w);
+        text_printf(w->out, "scores of attend sum over %.*s in a, over %.*s in b\n",
+                    STR_FMT(over_a), STR_FMT(over_b));
+    }
+    if (!again && !str_eq(text_a, text_b)) {
+        report(w);
+        text_printf(w->out, "settings of attend differ: `%.*s` in a, `%.*s` in b\n",
+                    STR_FMT(text_a), STR_FMT(text_b));
+    }
+    if (a->n_args != b->n_args && !again) {
+        report(w);
+        text_printf(w->out, "attend has sinks only in %s\n", a->n_args > b->n_args ? "a" : "b");
+    }
+    walk_args(w, a, b);
+}
+
 static void two_ways(Walk *w, const DagNode *a, const DagNode *b)
 {
     report(w);
@@ -196,12 +228,14 @@ static void walk(Walk *w, const DagNode *a, const DagNode *b)
                     dtype_name(b->type));
         walk_args(w, a, b);
     } else if (a->kind != b->kind || (a->kind == DAG_FN && a->fn != b->fn) ||
-               a->kind == DAG_INPUT || is_swapped(a, b)) {
+               a->kind == DAG_INPUT || a->lse != b->lse || is_swapped(a, b)) {
         two_ways(w, a, b);
     } else if (a->kind == DAG_CONST) {
         walk_constants(w, a, b);
     } else if (a->kind == DAG_REDUCE) {
         walk_reduce(w, a, b);
+    } else if (a->kind == DAG_ATTEND) {
+        walk_attend(w, a, b);
     } else {
         walk_alike(w, a, b);
     }
@@ -241,14 +275,6 @@ static bool same_place(const Walk *w, const DagPiece *a, const DagPiece *b)
     return true;
 }
 
-static bool op_uses_mma(const OpDag *op)
-{
-    for (int i = 0; i < op->reduces.n; i++)
-        if (tree_is_mma(op->reduces.v[i]->tree))
-            return true;
-    return false;
-}
-
 static Str class_text(Arena *arena, const Dag *dag)
 {
     char text[128];
@@ -280,7 +306,7 @@ static void diff_op(Walk *w)
                     b->op->n_params);
     compare_tensors(w, "result", a->op->results, a->op->n_results, b->op->results,
                     b->op->n_results);
-    if (op_uses_mma(a) && op_uses_mma(b) &&
+    if (dag_uses_mma(a) && dag_uses_mma(b) &&
         !fdpa_same(w->a.dag->contract->numerics, w->b.dag->contract->numerics)) {
         report(w);
         text_printf(w->out, "tensor-core class: %.*s in a, %.*s in b\n",

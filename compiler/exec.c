@@ -44,6 +44,8 @@ static void demand_of(const ExecCall *call, const DagNode *node, bool *seen, Dem
         i64 n = exec_is_mma(reduce) || reduce->n_given ? 1 : reduce->hi - reduce->lo;
         demand->longest = n > demand->longest ? n : demand->longest;
     }
+    if (node->kind == DAG_ATTEND)
+        demand->all &= node->attend->rows;
     for (int i = 0; i < node->n_args; i++)
         demand_of(call, node->args[i], seen, demand);
 }
@@ -96,6 +98,9 @@ bool exec_op(const ExecJob *job, Arena *arena)
     exec_call_init(&call, job, arena);
     for (int i = 0; i < call.n_reduces; i++)
         if (call.reduces[i].cut)
+            return false;
+    for (int i = 0; i < job->op->nodes.n; i++)
+        if (!exec_can_attend(job, job->op->nodes.v[i]))
             return false;
     run_pieces(&call, arena);
     return true;

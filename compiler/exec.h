@@ -13,6 +13,10 @@ typedef struct ExecTensor {
     void *data;
     i64 offset;
     i64 stride[MAX_TENSOR_AXES];
+    /* Keys and values of `attend` that are packed or in pages: where row (sequence, position) lies,
+     * in elements, at place[sequence * positions + position]. NULL: by the strides. */
+    const i64 *place;
+    i64 positions;
 } ExecTensor;
 
 /* Which results are wanted: per atom a list of indices (NULL: the range [lo, hi)). Reduced atoms
@@ -50,12 +54,14 @@ typedef struct ExecJob {
     const ExecTensor *params, *results; /* as declared */
     ExecBox box;
     const int *coordinates; /* position of each token, for ops that use it; else NULL */
-    const int *sequences;   /* sequence of each token, likewise */
+    const int *sequences;   /* sequence of each token, likewise; -1: of none, a row without keys */
+    const int *lengths;     /* keys of each sequence; NULL: as far as a causal row sees */
     int threads;            /* >= 1 */
 } ExecJob;
 
 /* Computes the results inside the box. The arena is scratch and may be freed by the caller
- * afterwards. False only when a reduce of the box is cut (use the two calls below). */
+ * afterwards. False only when a reduce of the box is cut (use the two calls below), or when
+ * `attend` lacks the coordinates or lengths that it needs. */
 bool exec_op(const ExecJob *job, Arena *arena);
 
 /* One roots record per cut reduce. False if a leaf would be cut, if what the box has of the

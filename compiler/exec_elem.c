@@ -95,6 +95,14 @@ static i64 axis_strides(const Contract *contract, int axis, i64 stride, i64 *by_
     return size;
 }
 
+void exec_atom_strides(const Contract *contract, const Tensor *tensor, const ExecTensor *memory,
+                       i64 *by_atom)
+{
+    memset(by_atom, 0, sizeof *by_atom * MAX_ATOMS);
+    for (int k = 0; k < tensor->n_axes; k++)
+        axis_strides(contract, tensor->axes[k], memory->stride[k], by_atom);
+}
+
 /* The token's coordinate that `atom` is, or NULL. Sequence comes before position in its axis. */
 static const int *coordinate_of(const ExecJob *job, int atom)
 {
@@ -137,10 +145,9 @@ static const i64 *dim_offsets(ExecScope *scope, const ExecDim *dim, const i64 *b
 static void view_tensor(ExecScope *scope, const Tensor *tensor, const ExecTensor *memory,
                         int n_fixes, const Fix *fixes, View *view)
 {
-    i64 by_atom[MAX_ATOMS] = {0};
+    i64 by_atom[MAX_ATOMS];
     u64 mask = tensor->mask;
-    for (int k = 0; k < tensor->n_axes; k++)
-        axis_strides(scope->call->job->contract, tensor->axes[k], memory->stride[k], by_atom);
+    exec_atom_strides(scope->call->job->contract, tensor, memory, by_atom);
     view->base = memory->offset;
     for (int f = 0; f < n_fixes; f++) {
         view->base += by_atom[fixes[f].atom] * fixes[f].at;
@@ -311,6 +318,7 @@ static void apply(const DagNode *node, const Operands *o)
     case DAG_INPUT:
     case DAG_CONST:
     case DAG_REDUCE:
+    case DAG_ATTEND:
         return;
     }
     round_run(node->type, o->out, o->n);
@@ -367,6 +375,8 @@ static ExecValue *eval_here(ExecScope *scope, const DagNode *node)
         value->v[0] = const_value(node);
     else if (node->kind == DAG_REDUCE)
         exec_reduce(scope, exec_reduce_of(scope->call, node), value->v);
+    else if (node->kind == DAG_ATTEND)
+        exec_attend(scope, node, value->stride, value->v);
     else
         eval_operation(scope, node, value->stride, value->v);
     return value;
@@ -420,7 +430,7 @@ static void eval_outside(ExecScope *scope, const DagNode *node, u64 fresh, bool 
         return;
     }
     const ExecReduce *reduce = exec_reduce_of(scope->call, node);
-    if (reduce && reduce->n_given)
+    if ((reduce && reduce->n_given) || node->kind == DAG_ATTEND)
         return;
     if (reduce) {
         fresh |= exec_space_atoms(&reduce->over);

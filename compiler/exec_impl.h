@@ -157,6 +157,10 @@ void exec_eval_outside(ExecScope *scope, const DagNode *node, u64 fresh);
 /* Writes the piece's value over the scope's space into its result. */
 void exec_store(ExecScope *scope, const DagPiece *piece);
 
+/* Strides by atom, in elements: an axis of factors is its atoms row-major. */
+void exec_atom_strides(const Contract *contract, const Tensor *tensor, const ExecTensor *memory,
+                       i64 *by_atom);
+
 /* ---- element arithmetic ---------------------------------------------------------------------- */
 
 float exec_round(DType type, float x);
@@ -198,6 +202,13 @@ int exec_left_depth(const TreeNode *node);
 void exec_joined(ExecScope *scope, const ExecReduce *reduce, float *out);
 /* Writes the tree above the given roots down as steps; false if they are not all of it. */
 bool exec_joins(ExecReduce *reduce, Arena *arena);
+
+/* ---- attend ---------------------------------------------------------------------------------- */
+
+/* The node over the scope's space, laid out as exec_strides has it. */
+void exec_attend(ExecScope *scope, const DagNode *node, const i64 *stride, float *out);
+/* The job has what the node reads. */
+bool exec_can_attend(const ExecJob *job, const DagNode *node);
 
 /* ---- workers --------------------------------------------------------------------------------- */
 

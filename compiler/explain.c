@@ -87,6 +87,10 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
     case DAG_FN:
         write_call(lines, dag_fn_name(node->fn), node, out);
         break;
+    case DAG_ATTEND:
+        write_call(lines, node->lse ? "attend lse" : "attend", node, out);
+        write_fixes(lines->dag->contract, node->fixes, node->n_fixes, out);
+        break;
     case DAG_NEG:
         text_printf(out, "-");
         write_operand(lines, node->args[0], true, out);
@@ -128,6 +132,8 @@ static const char *rounding_note(const DagNode *node, Arena *arena)
                                      ? "%s, exact" : "%s, as its text computes it", type).s;
     case DAG_REDUCE:
         return str_format(arena, "%s, by the tree below", type).s;
+    case DAG_ATTEND:
+        return "f32, as below";
     case DAG_INPUT:
     case DAG_CONST:
         return "stored as it is";
@@ -196,6 +202,20 @@ static void write_lines(Lines *lines, Text *out)
     }
 }
 
+static void write_attends(const Lines *lines, Text *out)
+{
+    const OpDag *op = lines->op;
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        Str name = str_format(out->arena, "[%d]", lines->line[i]), like = {0};
+        for (int j = 0; j < i; j++)
+            if (op->nodes.v[j]->kind == DAG_ATTEND && op->nodes.v[j]->attend == node->attend)
+                like = str_format(out->arena, "[%d]", lines->line[j]);
+        if (node->kind == DAG_ATTEND)
+            explain_attend(lines->dag->contract, node, name, like, out);
+    }
+}
+
 static void write_constants(const OpDag *op, Text *out)
 {
     bool any = false;
@@ -236,6 +256,7 @@ bool explain_op(const Dag *dag, const OpDag *op, const OpLayout *at, Text *out, 
                 STR_FMT(digest_hex(arena, &op->fingerprint)));
     write_lines(&lines, out);
     write_constants(op, out);
+    write_attends(&lines, out);
     for (int i = 0; i < op->reduces.n; i++) {
         const DagNode *reduce = op->reduces.v[i];
         Str name = str_format(arena, "[%d]", lines.line[reduce->number]);

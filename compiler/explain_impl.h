@@ -30,6 +30,8 @@ void explain_tree(const TreeDrawing *drawing);
 /* `name`: how the lines above call the reduction. */
 bool explain_reduce(const Contract *contract, const DagNode *reduce, const OpLayout *at, Str name,
                     Text *out, Arena *arena);
+/* What one row of an attend computes; `like`: where the other value of its rows is explained. */
+void explain_attend(const Contract *contract, const DagNode *node, Str name, Str like, Text *out);
 /* Both draw the same. */
 bool explain_alike(const Contract *contract, const DagNode *a, const DagNode *b);
 bool explain_layout(const Contract *contract, const OpDag *op, const OpLayout *at, Text *out,

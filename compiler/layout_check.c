@@ -183,6 +183,36 @@ static bool op_fixes(const OpDag *op, int atom)
     return false;
 }
 
+/* A score is one chain over its axes, on whatever rank has the row. */
+static bool op_scores(const OpDag *op, int atom)
+{
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        for (int k = 0; node->kind == DAG_ATTEND && k < node->attend->n_over; k++)
+            if (node->attend->over[k] == atom)
+                return true;
+    }
+    return false;
+}
+
+static bool check_scores(const Contract *contract, const OpDag *op, const OpLayout *at,
+                         Diags *diags)
+{
+    bool good = true;
+    for (int m = 0; m < at->n_meshes; m++) {
+        int axis = at->cut.axis[m];
+        if (axis < 0 || at->degree[m] == 1 || !op_scores(op, axis_outer_atom(contract, axis)))
+            continue;
+        good = false;
+        Diag *diag = diag_add(diags, DIAG_LAYOUT_INSIDE, cut_span(contract, at, m, axis),
+                              "%.*s cuts %.*s inside the scores of %.*s",
+                              STR_FMT(at->mesh[m]->name.text),
+                              STR_FMT(contract->axes[axis].name.text), STR_FMT(op->op->name));
+        diag_note(diags, diag, "cut the heads of the keys, or the tokens");
+    }
+    return good;
+}
+
 static bool check_fixed(const Contract *contract, const OpDag *op, const OpLayout *at,
                         Diags *diags)
 {
@@ -431,7 +461,7 @@ static bool check_reduce(Reduced *r)
 bool layout_check(const Contract *contract, const OpDag *op, const OpLayout *at, Arena *arena,
                   Diags *diags)
 {
-    bool good = check_fixed(contract, op, at, diags) &&
+    bool good = check_fixed(contract, op, at, diags) && check_scores(contract, op, at, diags) &&
                 check_all_degrees(contract, op, at, arena, diags);
     for (int i = 0; good && i < op->reduces.n; i++) {
         Reduced reduced = {contract, op, at, op->reduces.v[i], NULL, -1, arena, diags};

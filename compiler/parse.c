@@ -88,6 +88,19 @@ AstExpr *parse_reduce(Parse *parse, Name monoid, Names axes, AstTree *tree, AstE
     return measured(parse, e);
 }
 
+void parse_block(Parse *parse, AstStatements *list, AstBlock *block)
+{
+    for (int i = 0; i < block->targets.n; i++) {
+        AstExpr *e = parse_leaf(parse, EXPR_BLOCK, block->targets.v[i].span);
+        e->name = block->form;
+        e->args = block->operands;
+        e->block = block;
+        e->part = i;
+        AstStatement statement = {block->targets.v[i], {0}, measured(parse, e), block->span};
+        vec_push(parse->arena, list, statement);
+    }
+}
+
 AstTree *parse_tree(Parse *parse, TreeForm form, Span span)
 {
     AstTree *tree = arena_new_of(parse->arena, AstTree);

@@ -65,6 +65,8 @@ AstExpr *parse_unary(Parse *parse, Span span, AstExpr *operand);
 AstExpr *parse_binary(Parse *parse, char op, AstExpr *left, AstExpr *right);
 AstExpr *parse_call(Parse *parse, Name function, const AstExprs *args, Span span);
 AstExpr *parse_reduce(Parse *parse, Name monoid, Names axes, AstTree *tree, AstExpr *body);
+/* One statement for each of the block's targets. */
+void parse_block(Parse *parse, AstStatements *list, AstBlock *block);
 AstTree *parse_tree(Parse *parse, TreeForm form, Span span);
 AstTree *parse_joined(Parse *parse, TreeForm form, AstTree *child, const AstTree *join, Span span);
 void parse_add_tensors(Parse *parse, AstTensors *list, const Names *names, Name type,

@@ -54,16 +54,21 @@ static void no_such_layout(Pipeline *p)
     p->outcome = OUTCOME_USAGE;
 }
 
+bool pipeline_layout(Pipeline *p, const Layout **layout)
+{
+    *layout = NULL;
+    if (p->input.layout)
+        *layout = contract_layout(&p->contract, str_of(p->input.layout));
+    if (p->input.layout && !*layout)
+        no_such_layout(p);
+    return *layout || !p->input.layout;
+}
+
 static bool run_plan(Pipeline *p)
 {
-    const Layout *only = NULL;
-    if (p->input.layout) {
-        only = contract_layout(&p->contract, str_of(p->input.layout));
-        if (!only) {
-            no_such_layout(p);
-            return false;
-        }
-    }
+    const Layout *only;
+    if (!pipeline_layout(p, &only))
+        return false;
     return plan_build(&p->dag, only, &p->plan, p->mid, &p->diags);
 }
 

@@ -89,6 +89,9 @@ void pipeline_close(Pipeline *p);
  * p->diags what. */
 bool pipeline_run(Pipeline *p, Stage last);
 
+/* The layout that the input names; NULL if it names none. False, and told, if it does not exist. */
+bool pipeline_layout(Pipeline *p, const Layout **layout);
+
 /* What can be asked for. X(ID, name, the last stage that it needs) */
 #define OUTPUT_LIST(X)                                                                             \
     X(AST, "ast", PARSE)                                                                           \

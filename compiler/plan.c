@@ -30,6 +30,22 @@ static Planner planner_of(const Builder *builder, const OpDag *op)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
+static bool has_attend(const OpDag *op)
+{
+    for (int i = 0; i < op->nodes.n; i++)
+        if (op->nodes.v[i]->kind == DAG_ATTEND)
+            return true;
+    return false;
+}
+
+static bool refuse_attend(Builder *builder, const OpDag *op)
+{
+    Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
+                          "%.*s fits no kernel family", STR_FMT(op->op->name));
+    diag_note(builder->diags, diag, "attend: there are no kernels for it; the CPU executor has it");
+    return false;
+}
+
 static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
 {
     static const struct {
@@ -38,6 +54,8 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     } families[] = {{"gemm", plan_gemm}, {"row", plan_row}, {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
+    if (has_attend(op))
+        return refuse_attend(builder, op);
     for (int i = 0; i < N; i++) {
         Planner planner = planner_of(builder, op);
         if (families[i].fit(&planner, shape))

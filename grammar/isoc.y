@@ -66,6 +66,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
     AstIndices indices;
     AstTensors tensors;
     AstStatement *statement;
+    AstBlock *block;
     AstStatements statements;
     AstCut cut;
     AstCuts cuts;
@@ -98,6 +99,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
        PAIRWISE     "pairwise"
        LEFT         "left"
        OP           "op"
+       ATTEND       "attend"
        LEN          "len"
        LAYOUT       "layout"
        CUTS         "cuts"
@@ -131,6 +133,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
 %type <indices> index index_list
 %type <tensors> tensors tensor_groups results
 %type <statement> statement
+%type <block> block
 %type <statements> statements
 %type <cut> cut
 %type <cuts> cuts cut_list
@@ -138,8 +141,9 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
 %type <meshes> meshes
 %type <override> override
 %type <layout> layout_body
-%type <setting> setting
-%type <settings> settings
+%type <setting> setting block_setting values
+%type <settings> settings block_settings
+%type <name> block_key
 %type <schedule> when
 
 %%
@@ -376,6 +380,13 @@ results:
 statements:
   %empty                            { $$ = (AstStatements){0}; }
 | statements statement              { $$ = $1; vec_push(A, &$$, *$2); }
+| statements ATTEND block
+    {
+        $$ = $1;
+        $3->form = (Name){parse_text(parse, @2), @2};
+        $3->span = span_join(@2, @3);
+        parse_block(parse, &$$, $3);
+    }
 | statements error ';'              { $$ = $1; yyerrok; }
 | statements error                  { $$ = $1; RESUME; }
 ;
@@ -386,6 +397,50 @@ statement:
         $$ = arena_new_of(A, AstStatement);
         *$$ = (AstStatement){$1, $2, $4, @$};
     }
+;
+
+/* ---- block forms ----------------------------------------------------------------------- */
+
+block:
+  names '=' args '{' block_settings '}'
+    {
+        $$ = arena_new_of(A, AstBlock);
+        $$->targets = $1;
+        $$->operands = $3;
+        $$->settings = $5;
+    }
+;
+
+block_settings:
+  %empty                            { $$ = (AstSettings){0}; }
+| block_settings block_setting      { $$ = $1; vec_push(A, &$$, *$2); }
+| block_settings error ';'          { $$ = $1; yyerrok; }
+| block_settings error              { $$ = $1; RESUME; }
+;
+
+block_setting:
+  block_key values ';'              { $$ = $2; $$->key = $1; $$->span = @$; }
+;
+
+block_key:
+  ID
+| SPLIT                             { $$ = (Name){parse_text(parse, @1), @1}; }
+;
+
+/* A name may be a param: check knows which settings take numbers. */
+values:
+  function
+    {
+        $$ = arena_new_of(A, AstSetting);
+        vec_push(A, &$$->words, $1);
+    }
+| NUMBER
+    {
+        $$ = arena_new_of(A, AstSetting);
+        vec_push(A, &$$->numbers, $1);
+    }
+| values ',' function               { $$ = $1; vec_push(A, &$$->words, $3); }
+| values ',' NUMBER                 { $$ = $1; vec_push(A, &$$->numbers, $3); }
 ;
 
 index:

@@ -108,6 +108,7 @@ static Str computed(ExprScope *scope, const DagNode *node)
     case DAG_DIV: return binary(scope, node, "iso_div", &scope->census->div);
     case DAG_FN: return called(scope, node);
     case DAG_CONST:
+    case DAG_ATTEND:
     case DAG_REDUCE: break; /* constants have no statement; reduces are bound before use */
     }
     return STR("");

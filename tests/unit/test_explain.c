@@ -37,6 +37,19 @@ static const char text[] =
     "    m = max(vocab by tiles) z; d = sum(vocab by tiles) exp(z - m);\n"
     "    y = exp(z - m) / d;\n"
     "}\n"
+    "op attention(q: bf16[tokens, heads, head_dim], k, v: bf16[sequence, position, kv, head_dim],\n"
+    "             sinks: bf16[heads])\n"
+    "   -> (o: bf16[tokens, heads, head_dim], lse: f32[tokens, heads]) {\n"
+    "    s = f32(sinks);\n"
+    "    attend a, lse = q, k, v, s { over head_dim; scale_log2 0.25503483; window 4096; }\n"
+    "    o = bf16(a);\n"
+    "}\n"
+    "op capped(q: bf16[tokens, heads, head_dim], k, v: bf16[sequence, position, kv, head_dim])\n"
+    "   -> o: f32[tokens, heads, rot] {\n"
+    "    attend a = q, k, v { over head_dim; scale 0.0035355339; cap_log2 72.134752; exp exp2.d3;\n"
+    "                         block 64; split 512; mask none; }\n"
+    "    o = a[half 1];\n"
+    "}\n"
     "layout one { }\n"
     "layout four { tp 4 cuts kv, ffn, vocab; }\n"
     "layout sp { dp 2 cuts tokens; tp 2 cuts kv, ffn, vocab else tokens; }\n";
@@ -48,6 +61,7 @@ typedef struct Drawing {
 static const Drawing drawings[] = {
     {"norm", NULL},   {"rope", NULL}, {"down", NULL},   {"soft", NULL},      {"gate", "four"},
     {"norm", "sp"},   {"norm", "one"}, {"o_proj", "sp"}, {"o_proj", "four"},
+    {"attention", "four"}, {"capped", NULL},
 };
 
 static char *read_all(const char *path)
