@@ -126,6 +126,10 @@ $(BUILD)/ranks: $(ranks_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
+$(BUILD)/mutate: $(BUILD)/obj/tests/ptx/mutate.o $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
 -include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
 
 # ---- tests -----------------------------------------------------------------------------------

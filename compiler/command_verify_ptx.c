@@ -45,7 +45,9 @@ static int print_result(const VerifyPtxResult *r, Str table, bool proves)
     printf("%d kernels in %d launches on the PTX machine, against the executor\n", r->kernels,
            r->launches);
     printf("of a product's column tiles the first, the last and one between ran, of every group; "
-           "all of k\n");
+           "all of k; `+1`: rows at odd strides\n");
+    printf("%lld of the kernels' %lld PTX instructions ran\n", (long long)r->covered,
+           (long long)r->instructions);
     if (proves)
         print_proof(r);
     printf("%lld of %lld outputs differ, %d findings\n", (long long)r->differ,
@@ -85,6 +87,8 @@ static bool write_certificate(const char *path, Pipeline *p, const VerifyPtxResu
     print_digest(p, "cuda_sha256", p->emitted.program, &text);
     print_digest(p, "ptx_sha256", p->binary.ptx, &text);
     print_digest(p, "cubin_sha256", p->binary.cubin, &text);
+    text_printf(&text, "  \"instructions\": %lld, \"instructions_run\": %lld,\n",
+                (long long)r->instructions, (long long)r->covered);
     text_printf(&text, "  \"proved\": %lld, \"unproved\": %lld, \"differ\": %lld, "
                 "\"findings\": %d,\n  \"trusted\": [", (long long)r->proved,
                 (long long)r->unproved + r->refused, (long long)r->differ, r->findings);

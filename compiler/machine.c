@@ -107,6 +107,7 @@ static CuResult machine_launch(CuFunction function, unsigned grid_x, unsigned gr
         .numerics = m->numerics,
         .seed = m->seed,
         .terms = m->terms,
+        .limit = m->limit,
         .wanted = m->wanted,
         .wanted_self = m->wanted_self,
     };

@@ -14,6 +14,7 @@ typedef struct Machine {
     const PtxMemory *memory;
     u64 seed;
     bool terms;
+    u64 limit;        /* instructions of one CTA; 0: none */
     /* Which CTAs of a launch run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;

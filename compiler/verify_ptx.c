@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct Jobs {
-    VEC(PtxJob) list;
+    PtxJobs list;
     PtxOutcome *outcomes;
 } Jobs;
 
@@ -16,6 +16,7 @@ typedef struct Pool {
     const Manifest *manifest;
     Jobs *jobs;
     Arena *arena; /* for what outlives a worker's job */
+    u8 **covered; /* by kernel of the PTX: instructions that ran in some launch */
     pthread_mutex_t lock;
     int next, done;
     const char *problem;
@@ -24,39 +25,41 @@ typedef struct Pool {
 /* ---- which launches ---------------------------------------------------------------------------
  */
 
-static void add_job(Jobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
+static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
 {
     if (job.spec < 0) /* a rank that has nothing to compute */
         return;
     if (only.n && !strstr(m->kernels[m->specs[job.spec].kernel].name, only.s))
         return;
-    for (int i = 0; i < jobs->list.n; i++)
-        if (jobs->list.v[i].spec == job.spec)
+    for (int i = 0; i < jobs->n; i++)
+        if (jobs->v[i].spec == job.spec)
             return;
-    vec_push(arena, &jobs->list, job);
+    vec_push(arena, jobs, job);
+    job.odd = true;
+    vec_push(arena, jobs, job);
 }
 
-static void op_jobs(Jobs *jobs, const Manifest *m, Str only, int layout, int op, Arena *arena)
+static void op_jobs(PtxJobs *jobs, const Manifest *m, Str only, int layout, int op, Arena *arena)
 {
     const MfLayout *l = &m->layouts[layout];
     const MfLayoutOp *at = &l->ops[op];
     for (int rank = 0; rank < l->ranks; rank++) {
         for (int v = 0; v < at->n_variants; v++) {
-            PtxJob job = {at->variants[v].specs[rank], layout, op, rank, v + 1,
+            PtxJob job = {at->variants[v].specs[rank], layout, op, rank, v + 1, false,
                           at->join >= 0 ? ISO_PHASE_PART : ISO_PHASE_RUN};
             add_job(jobs, m, only, job, arena);
         }
         if (at->join >= 0)
-            add_job(jobs, m, only, (PtxJob){at->join, layout, op, rank, 0, ISO_PHASE_JOIN}, arena);
+            add_job(jobs, m, only,
+                    (PtxJob){at->join, layout, op, rank, 0, false, ISO_PHASE_JOIN}, arena);
     }
 }
 
-static void find_jobs(Jobs *jobs, const Manifest *m, Str only, Arena *arena)
+void verify_ptx_jobs(const Manifest *m, Str only, PtxJobs *jobs, Arena *arena)
 {
     for (int layout = 0; layout < m->n_layouts; layout++)
         for (int op = 0; op < m->layouts[layout].n_ops; op++)
             op_jobs(jobs, m, only, layout, op, arena);
-    jobs->outcomes = arena_array(arena, PtxOutcome, jobs->list.n + 1);
 }
 
 /* ---- workers ----------------------------------------------------------------------------------
@@ -74,15 +77,23 @@ static const char *open_session(PtxWorker *w, Arena *arena)
     return status == ISOC_OK ? NULL : "the manifest's contract cannot be read";
 }
 
-static const char *open_worker(PtxWorker *w, const Pool *pool, Arena *arena)
+const char *verify_ptx_open(PtxWorker *w, const VerifyPtxInput *input, const PtxModule *ptx,
+                            Arena *arena)
 {
-    *w = (PtxWorker){.input = pool->input, .ptx = pool->ptx};
-    w->machine = (Machine){.arena = arena, .ptx = pool->ptx, .seed = pool->input->seed};
+    *w = (PtxWorker){.input = input, .ptx = ptx};
+    w->machine = (Machine){.arena = arena, .ptx = ptx, .seed = input->seed, .limit = input->limit,
+                           .terms = input->prove != NULL};
     w->machine.numerics = fdpa_class("sm_90", FDPA_BF16);
-    if (module_load_on(&w->module, pool->input->artifact.s, (size_t)pool->input->artifact.n,
-                       machine_driver(), (CuModule)(void *)&w->machine))
+    if (module_load_on(&w->module, input->artifact.s, (size_t)input->artifact.n, machine_driver(),
+                       (CuModule)(void *)&w->machine))
         return "its kernels are not those of the PTX";
     return open_session(w, arena);
+}
+
+void verify_ptx_close(PtxWorker *w)
+{
+    isoc_session_close(w->session);
+    iso_module_unload(w->module);
 }
 
 static int take_job(Pool *pool)
@@ -99,12 +110,23 @@ static int take_job(Pool *pool)
     return i;
 }
 
+static void merge_covered(Pool *pool, int spec, const u8 *covered)
+{
+    Str name = str_of(pool->manifest->kernels[pool->manifest->specs[spec].kernel].name);
+    const PtxKernel *kernel = ptx_find(pool->ptx, name);
+    u8 *all = pool->covered[kernel - pool->ptx->kernels.v];
+    for (int i = 0; i < kernel->code.n; i++)
+        all[i] |= covered[i];
+}
+
 static void end_job(Pool *pool, int i, const PtxOutcome *outcome)
 {
     pthread_mutex_lock(&pool->lock);
     pool->jobs->outcomes[i] = *outcome;
     pool->jobs->outcomes[i].finding = str_copy(pool->arena, outcome->finding);
     pool->jobs->outcomes[i].unlike = str_copy(pool->arena, outcome->unlike);
+    if (outcome->covered)
+        merge_covered(pool, pool->jobs->list.v[i].spec, outcome->covered);
     pool->done++;
     pthread_mutex_unlock(&pool->lock);
 }
@@ -133,14 +155,13 @@ static void *work(void *self)
     if (!arena)
         return NULL;
     PtxWorker w;
-    const char *problem = open_worker(&w, pool, arena);
+    const char *problem = verify_ptx_open(&w, pool->input, pool->ptx, arena);
     if (problem)
         pool->problem = problem;
     for (int i; !problem && (i = take_job(pool)) >= 0;)
         if (!run_job(&w, pool, i))
             break;
-    isoc_session_close(w.session);
-    iso_module_unload(w.module);
+    verify_ptx_close(&w);
     arena_free(arena);
     return NULL;
 }
@@ -162,15 +183,18 @@ static void run_workers(Pool *pool)
 
 static void print_job(const Pool *pool, int i, Text *out)
 {
-    static const char *const phases[] = {"run", "part", "join"};
+    static const char *const phases[] = {"run", "part", "join", "run+1", "part+1", "join+1"};
     const Manifest *m = pool->manifest;
     const PtxJob *job = &pool->jobs->list.v[i];
     const PtxOutcome *o = &pool->jobs->outcomes[i];
+    if (o->skipped)
+        return;
     const MfLayout *layout = &m->layouts[job->layout];
     const MfSpec *spec = &m->specs[job->spec];
-    text_printf(out, "%-26s %-12s %-14s %-5s %5lld %4llu/%-6llu %9llu %8lld %6lld  %.1f s\n",
+    text_printf(out, "%-26s %-12s %-14s %-6s %5lld %4llu/%-6llu %9llu %8lld %6lld  %.1f s\n",
                 m->kernels[spec->kernel].name, m->ops[spec->op].name,
-                layout->name[0] ? layout->name : "-", phases[job->phase], (long long)o->rows,
+                layout->name[0] ? layout->name : "-",
+                phases[job->phase + (job->odd ? 3 : 0)], (long long)o->rows,
                 (unsigned long long)o->ctas, (unsigned long long)o->grid,
                 (unsigned long long)o->instructions, (long long)o->outputs, (long long)o->differ,
                 o->seconds);
@@ -195,22 +219,34 @@ static void certify_job(const Pool *pool, int i, Text *out)
     const PtxOutcome *o = &pool->jobs->outcomes[i];
     text_printf(out,
                 "%s    {\"kernel\": \"%s\", \"op\": \"%s\", \"layout\": \"%s\", \"rank\": %d,\n"
-                "     \"phase\": \"%s\", \"rows\": %lld, \"ctas\": %llu, \"of\": %llu,\n"
+                "     \"phase\": \"%s\", \"odd_strides\": %s, \"rows\": %lld,\n"
+                "     \"ctas\": %llu, \"of\": %llu,\n"
                 "     \"outputs\": %lld, \"differ\": %lld, \"proved\": %lld, \"unproved\": %lld,\n"
                 "     \"findings\": %d}",
                 i ? ",\n" : "", m->kernels[m->specs[job->spec].kernel].name,
                 m->ops[m->specs[job->spec].op].name, m->layouts[job->layout].name, job->rank,
-                phases[job->phase], (long long)o->rows, (unsigned long long)o->ctas,
+                phases[job->phase], job->odd ? "true" : "false", (long long)o->rows,
+                (unsigned long long)o->ctas,
                 (unsigned long long)o->grid, (long long)o->outputs, (long long)o->differ,
                 (long long)o->proved, (long long)o->unproved + o->refused,
                 (o->finding.n > 0) + (o->missing != 0));
 }
 
+/* Instructions of kernels that were launched, and how many of them ran. */
+static void count_covered(const Pool *pool, const u8 *launched, VerifyPtxResult *result)
+{
+    for (int k = 0; k < pool->ptx->kernels.n; k++)
+        for (int i = 0; launched[k] && i < pool->ptx->kernels.v[k].code.n; i++) {
+            result->instructions++;
+            result->covered += pool->covered[k][i];
+        }
+}
+
 static void sum_up(const Pool *pool, VerifyPtxResult *result, Text *out)
 {
     const Manifest *m = pool->manifest;
-    u8 seen[4096] = {0};
-    text_printf(out, "%-26s %-12s %-14s %-5s %5s %11s %9s %8s %6s\n", "kernel", "op", "layout",
+    u8 *launched = arena_array(pool->arena, u8, pool->ptx->kernels.n + 1);
+    text_printf(out, "%-26s %-12s %-14s %-6s %5s %11s %9s %8s %6s\n", "kernel", "op", "layout",
                 "phase", "rows", "CTAs", "warp-ins", "outputs", "differ");
     for (int i = 0; i < pool->jobs->list.n; i++) {
         const PtxOutcome *o = &pool->jobs->outcomes[i];
@@ -218,23 +254,29 @@ static void sum_up(const Pool *pool, VerifyPtxResult *result, Text *out)
         print_job(pool, i, out);
         if (pool->input->certificate)
             certify_job(pool, i, pool->input->certificate);
-        result->launches++;
+        result->launches += !o->skipped;
         result->outputs += o->outputs;
         result->differ += o->differ;
         result->proved += o->proved;
         result->unproved += o->unproved;
         result->refused += o->refused;
         result->findings += (o->finding.n > 0) + (o->missing != 0);
-        if (kernel < (int)sizeof seen && !seen[kernel]++)
+        const PtxKernel *program = ptx_find(pool->ptx, str_of(m->kernels[kernel].name));
+        if (!launched[program - pool->ptx->kernels.v]++)
             result->kernels++;
     }
+    count_covered(pool, launched, result);
 }
 
 static const char *run_pool(Pool *pool, VerifyPtxResult *result, Text *report)
 {
     Jobs jobs = {0};
     pool->jobs = &jobs;
-    find_jobs(&jobs, pool->manifest, pool->input->only, pool->arena);
+    verify_ptx_jobs(pool->manifest, pool->input->only, &jobs.list, pool->arena);
+    jobs.outcomes = arena_array(pool->arena, PtxOutcome, jobs.list.n + 1);
+    pool->covered = arena_array(pool->arena, u8 *, pool->ptx->kernels.n + 1);
+    for (int k = 0; k < pool->ptx->kernels.n; k++)
+        pool->covered[k] = arena_array(pool->arena, u8, pool->ptx->kernels.v[k].code.n + 1);
     pthread_mutex_init(&pool->lock, NULL);
     run_workers(pool);
     pthread_mutex_destroy(&pool->lock);

@@ -15,6 +15,8 @@ typedef struct VerifyPtxInput {
     const Plan *prove;     /* not NULL: terms too, against this plan's contract */
     const PtxModule *functions; /* prove: what verify_terms_program gives, as PTX */
     Text *certificate;     /* not NULL: gets one JSON object per launch */
+    bool terms_only;       /* prove: no numbers from the executor */
+    u64 limit;             /* instructions of one CTA before it is said to run for ever; 0: none */
     u64 seed;     /* of the inputs, the tiles, and the order of warps and copies */
     Str only;     /* kernels whose name holds it; empty: all */
     void (*progress)(void *self, Str kernel, int done, int total);
@@ -25,6 +27,7 @@ typedef struct VerifyPtxResult {
     int kernels, launches, findings;
     i64 outputs, differ;
     i64 proved, unproved; /* outputs whose term is the contract's; is another */
+    i64 instructions, covered; /* of the kernels launched; of them, those that ran */
     int refused;          /* launches of ops whose terms cannot be written yet */
 } VerifyPtxResult;
 

@@ -12,14 +12,24 @@ enum { PAGE = 4096, GUARD = 1 << 16 };
 /* Starts at a multiple of the page; a gap on both sides keeps neighbours from being reached. */
 static void *map_bytes(PtxPlace *place, size_t bytes)
 {
+    if (place->failed)
+        return NULL;
     size_t size = (bytes + PAGE - 1) / PAGE * PAGE + 2 * GUARD;
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
+    if (map == MAP_FAILED) {
+        place->failed = true;
         return NULL;
+    }
     vec_push(place->arena, &place->maps.map, map);
     vec_push(place->arena, &place->maps.size, size);
     return (u8 *)map + GUARD;
+}
+
+static u8 *shifted(PtxPlace *place, size_t bytes)
+{
+    u8 *at = map_bytes(place, bytes + place->shift);
+    return at ? at + place->shift : NULL;
 }
 
 void verify_ptx_unmap(PtxMaps *maps)
@@ -35,7 +45,7 @@ static void fill(PtxTensor *t, size_t page)
     static const DType types[] = {[ISO_BF16] = DT_BF16, [ISO_F16] = DT_F16, [ISO_F32] = DT_F32};
     for (size_t at = lo; at < hi && at * each < t->bytes; at++)
         sample_put(types[t->tensor.dtype], t->tensor.data, (i64)at, t->seed,
-                   t->row_elements ? (i64)at / t->row_elements : 0);
+                   t->row_elements ? (i64)at / t->pitch : 0);
     t->filled[page] = 1;
 }
 
@@ -49,8 +59,10 @@ static void touch(void *self, size_t offset, size_t size)
 
 void verify_ptx_param(PtxPlace *place, PtxTensor *t, const char *name, u64 input)
 {
-    t->tensor.data = map_bytes(place, t->bytes);
+    t->tensor.data = shifted(place, t->bytes);
     t->filled = map_bytes(place, t->bytes / PAGE + 2);
+    if (place->failed)
+        return;
     PtxRegion region = {.name = name, .base = t->tensor.data, .size = t->bytes, .touch = touch,
                         .self = t, .input = input, .element = (u32)t->element};
     ptx_memory_add(place->memory, &region);
@@ -61,20 +73,22 @@ static void add_written(PtxPlace *place, PtxRegion *region, const char *name, si
     region->name = name;
     region->size = bytes;
     region->writable = true;
-    region->base = map_bytes(place, bytes);
+    region->base = shifted(place, bytes);
     region->known = map_bytes(place, bytes);
     if (place->terms)
         region->shadow = map_bytes(place, bytes * 4);
-    ptx_memory_add(place->memory, region);
+    if (!place->failed)
+        ptx_memory_add(place->memory, region);
 }
 
 u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t known)
 {
     PtxRegion region = {0};
     add_written(place, &region, name, bytes);
-    if (region.known)
-        memset(region.known, 1, known);
-    return region.known ? region.base : NULL;
+    if (place->failed)
+        return NULL;
+    memset(region.known, 1, known);
+    return region.base;
 }
 
 void verify_ptx_result(PtxPlace *place, PtxTensor *t, const char *name)

@@ -13,6 +13,7 @@
  * uses it. */
 typedef struct PtxJob {
     int spec, layout, op, rank, schedule; /* op: in the layout's list */
+    bool odd; /* rows at odd strides and nothing aligned, as far as the kernel takes it */
     iso_phase phase;
 } PtxJob;
 
@@ -23,6 +24,8 @@ typedef struct PtxOutcome {
     i64 rows, outputs, differ, missing; /* outputs that a CTA should have written and did not */
     u64 ctas, grid, instructions;
     double seconds;
+    u8 *covered;   /* instructions of the kernel that ran */
+    bool skipped;  /* the op does not take odd strides */
     Str finding; /* empty: none */
 } PtxOutcome;
 
@@ -35,6 +38,14 @@ typedef struct PtxWorker {
     Machine machine;
 } PtxWorker;
 
+typedef VEC(PtxJob) PtxJobs;
+
+/* Every spec of the manifest once, as far as its kernel's name holds `only`. */
+void verify_ptx_jobs(const Manifest *manifest, Str only, PtxJobs *jobs, Arena *arena);
+/* NULL, or why it cannot work. Close it in either case. */
+const char *verify_ptx_open(PtxWorker *worker, const VerifyPtxInput *input, const PtxModule *ptx,
+                            Arena *arena);
+void verify_ptx_close(PtxWorker *worker);
 /* Launches, executes, compares. */
 void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutcome *outcome);
 
@@ -44,6 +55,8 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
 typedef struct PtxTensor {
     iso_tensor tensor;
     size_t bytes;
+    i64 elements;      /* without the gaps */
+    i64 line, pitch;   /* elements of a row; from one to the next */
     int element;       /* bytes */
     u8 *known;         /* results: written ones */
     void *expected;    /* results: the executor's */
@@ -65,6 +78,8 @@ typedef struct PtxPlace {
     PtxMaps maps;
     Arena *arena;
     bool terms;
+    bool failed;  /* memory was short */
+    size_t shift; /* bytes from an aligned address to each tensor */
 } PtxPlace;
 
 /* A parameter that is filled when it is touched; its elements are the leaves of input `input`. */
@@ -98,6 +113,12 @@ typedef struct PtxTrial {
 
 /* Compares the terms of all that was written with the contract's (verify_ptx_prove.c). */
 void verify_ptx_prove(PtxTrial *trial);
+
+/* The place of element `at` of memory among the elements without gaps; -1: in a gap. */
+static inline i64 verify_ptx_flat(const PtxTensor *t, i64 at)
+{
+    return at % t->pitch < t->line ? at / t->pitch * t->line + at % t->pitch : -1;
+}
 
 enum { PTX_INPUT_PARAM = 1, PTX_INPUT_ROOTS = 1000 }; /* of parameter 0; of rank 0's roots */
 

@@ -78,9 +78,9 @@ static void prove_result(const Proof *p, int result)
     const Tensor *declared = &p->at->op->op->results[result];
     i64 index[MAX_ATOMS] = {0}, n = (i64)t->bytes / t->element;
     for (i64 at = 0; at < n; at++) {
-        if (!t->known[at * t->element])
+        if (!t->known[at * t->element] || verify_ptx_flat(t, at) < 0)
             continue;
-        indices_of(p, declared->atoms, declared->n_atoms, at, index);
+        indices_of(p, declared->atoms, declared->n_atoms, verify_ptx_flat(t, at), index);
         judge(p, t, at, terms_result(p->terms, result, index), p->trial->op->op->tensors[
               p->trial->n_params + result].name, declared->mask, index);
     }
@@ -143,7 +143,13 @@ static bool open_proof(Proof *p)
     bool joins = r->job->phase == ISO_PHASE_JOIN;
     p->at = plan_op(r);
     if (p->at) {
+        i64 *line = arena_array(r->arena, i64, r->n_params + 1);
+        i64 *pitch = arena_array(r->arena, i64, r->n_params + 1);
+        for (int i = 0; i < r->n_params; i++)
+            line[i] = r->tensor[i].line, pitch[i] = r->tensor[i].pitch;
         TermsSetup setup = {
+            .line = line,
+            .pitch = pitch,
             .plan = input->prove,
             .at = p->at,
             .rank = r->op->rank,

@@ -113,7 +113,9 @@ static u64 input_term(const Terms *t, const DagNode *node, const i64 *index)
     for (int i = 0; i < node->n_fixes; i++)
         own[node->fixes[i].atom] = node->fixes[i].at;
     i64 at = flat(t, t->part, tensor->atoms, tensor->n_atoms, own);
-    return ptx_term_leaf(t->setup.first_param + (u64)node->param, (u64)at);
+    i64 line = t->setup.line[node->param], pitch = t->setup.pitch[node->param];
+    return ptx_term_leaf(t->setup.first_param + (u64)node->param,
+                         (u64)(at / line * pitch + at % line));
 }
 
 /* ---- functions --------------------------------------------------------------------------------

@@ -93,9 +93,10 @@ static void check_end(PtxCta *c)
 static bool run_cta(PtxCta *c)
 {
     int idle = 0;
+    u64 limit = c->launch->limit, start = c->report->instructions;
     start_cta(c);
     while (run_round(c, &idle))
-        if (idle > 3) {
+        if (idle > 3 || (limit && c->report->instructions - start > limit)) {
             say_deadlock(c);
             break;
         }

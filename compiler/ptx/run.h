@@ -53,6 +53,7 @@ typedef struct PtxLaunch {
     const FdpaClass *numerics;
     u64 seed;                    /* of the order of warps and copies; 0: the plain one */
     bool terms;                  /* beside the numbers */
+    u64 limit;                   /* instructions of one CTA; 0: none */
     /* Which CTAs run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;
@@ -61,6 +62,7 @@ typedef struct PtxLaunch {
 typedef struct PtxReport {
     Arena *arena;
     VEC(Str) findings; /* "kernel:line instruction: what"; none: it ran to its end */
+    u8 *covered;            /* not NULL: set to 1 for each instruction of the kernel that ran */
     u64 ctas, instructions; /* run; an instruction counts once per warp */
 } PtxReport;
 

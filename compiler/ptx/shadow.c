@@ -246,12 +246,13 @@ static bool lane(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
     PtxTerms out;
     if (i->op == PTX_MOV && i->count[0] == 2)
         return unpack(w, i, l) || ptx_fault(c, i, "takes a float apart");
-    if (i->args[0].width == 64)
-        return ptx_fault(c, i, "64 bits that depend on an input");
-    if (kept(w, i, l, &out))
+    if (kept(w, i, l, &out)) {
         ptx_set_terms(w, &i->args[0], l, out);
-    else
-        node(w, i, l);
+        return true;
+    }
+    if (i->args[0].width == 64)
+        return ptx_fault(c, i, "64 bits that depend on an input, or on nothing");
+    node(w, i, l);
     return true;
 }
 
@@ -267,8 +268,10 @@ static bool shuffled(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
         int l = __builtin_ctz(rest);
         int from = ptx_shuffle_source(w, i, l);
         if (ptx_terms(w, &i->args[first + 1], l)->lo)
-            return ptx_fault(c, i, "a distance that depends on an input");
+            return ptx_fault(c, i, "a distance that depends on an input, or on nothing");
         ptx_set_terms(w, &i->args[0], l, old[from]);
+        if (first == 2)
+            ptx_set_terms(w, &i->args[1], l, nothing);
     }
     return true;
 }
@@ -300,20 +303,40 @@ static bool arithmetic(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     return true;
 }
 
+/* How many of the first operands are written. */
+static int written_operands(const PtxInst *i)
+{
+    switch (i->op) {
+    case PTX_WGMMA: return i->vec * 4;
+    case PTX_LDMATRIX:
+    case PTX_LDMATRIX_T: return 4;
+    case PTX_ELECT: return 2;
+    case PTX_CVTA:
+    case PTX_CVTA_PARAM:
+    case PTX_ATOM_INC:
+    case PTX_ATOM_ADD:
+    case PTX_BALLOT:
+    case PTX_MBAR_TRY: return 1;
+    default: return 0;
+    }
+}
+
 /* Barriers, copies, descriptors: nothing of theirs may depend on an input. */
 static bool concrete(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 {
-    bool loads = i->op == PTX_LDMATRIX || i->op == PTX_LDMATRIX_T;
-    int first = i->op == PTX_WGMMA ? i->vec * 4 : loads ? 4 : 0;
+    int first = written_operands(i);
     if (sources_taint(w, i, first) & mask)
-        return ptx_fault(c, i, "an operand that depends on an input");
+        return ptx_fault(c, i, "an operand that depends on an input, or on nothing");
+    for (int k = 0; k < first && i->op != PTX_WGMMA; k++)
+        for (u32 rest = mask; rest; rest &= rest - 1)
+            ptx_set_terms(w, &i->args[k], __builtin_ctz(rest), nothing);
     return true;
 }
 
 bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 {
     if (i->guarded && w->taint[i->guard] & w->group[w->current].mask)
-        return ptx_fault(c, i, "is done or not depending on an input");
+        return ptx_fault(c, i, "is done or not depending on an input, or on nothing");
     if (!mask)
         return true;
     switch (i->op) {

@@ -53,7 +53,7 @@ static bool address_of(PtxCta *c, PtxWarp *w, const PtxInst *i, const PtxArg *at
                        u32 bytes, bool write, u64 *address)
 {
     if (w->taint[at->row] >> l & 1)
-        return ptx_fault(c, i, "an address that depends on an input");
+        return ptx_fault(c, i, "an address that depends on an input, or on nothing");
     *address = ptx_value(w, at, l) + (u64)at->imm;
     return write ? ptx_write_at(c, i, (PtxSpace)i->space, *address, bytes) != NULL
                  : ptx_read_at(c, i, (PtxSpace)i->space, *address, bytes) != NULL;

@@ -11,6 +11,7 @@ enum {
     TERM_CONCRETE = 0,
     TERM_WHOLE = 1,  /* the upper half of a 32-bit value whose term is at its lower half */
     TERM_POISON = 2, /* a product of a zero that stands for nothing with a value: no contract's */
+    TERM_UNDEFINED = 3, /* a register that nothing was written to */
     TERM_LEAST = 16, /* all hashes are at least this */
 };
 

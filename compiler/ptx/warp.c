@@ -224,6 +224,8 @@ bool ptx_warp_turn(PtxCta *c, PtxWarp *w)
             continue;
         }
         c->report->instructions++;
+        if (c->report->covered)
+            c->report->covered[g->pc] = 1;
         if (!step(c, w, i, g))
             return false;
         if (w->pause)
@@ -270,6 +272,24 @@ static void set_consts(const PtxKernel *k, u32 *file)
     }
 }
 
+static void known_row(PtxWarp *w, u32 row)
+{
+    memset(w->shadow + row, 0, PTX_WARP * sizeof *w->shadow);
+    w->taint[row] = 0;
+}
+
+static void start_shadow(const PtxKernel *k, PtxWarp *w)
+{
+    for (u32 r = 0; r < k->words; r++) {
+        w->shadow[r] = (PtxTerms){TERM_UNDEFINED, TERM_UNDEFINED};
+        w->taint[r] = 0xffffffffu;
+    }
+    for (int i = 0; i < k->consts.n; i++)
+        known_row(w, k->consts.v[i].row);
+    for (int s = 0; s < PTX_SPECIALS; s++)
+        known_row(w, k->special[s]);
+}
+
 /* Registers begin with a pattern that is no sensible value, so that reading one too early shows. */
 void ptx_warp_start(PtxCta *c, PtxWarp *w, int index)
 {
@@ -289,10 +309,8 @@ void ptx_warp_start(PtxCta *c, PtxWarp *w, int index)
         w->copy_commits[l] = 0, w->copies[l].n = 0;
     for (u32 r = 0; r < a->kernel->words; r++)
         w->file[r] = 0xffc0dead;
-    if (w->shadow) {
-        memset(w->shadow, 0, a->kernel->words * sizeof *w->shadow);
-        memset(w->taint, 0, a->kernel->words * sizeof *w->taint);
-    }
+    if (w->shadow)
+        start_shadow(a->kernel, w);
     set_consts(a->kernel, w->file);
     set_specials(c, w);
 }

@@ -1,0 +1,430 @@
+/* Mechanical mutation of a kernel's PTX: every instruction is dropped, its operands swapped, its
+ * opcode replaced by a neighbour, its constants moved by one, in turn; the proof on terms must
+ * refuse each mutant, or the mutant is printed as a survivor.
+ *
+ *   mutate CONTRACT KERNEL [SHARD OF]     KERNEL: part of a kernel's name */
+#include "verify_ptx_impl.h"
+
+#include "pipeline.h"
+#include "ptx/inst.h"
+#include "verify_terms.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_OPERANDS = 200, LIMIT_FACTOR = 4 };
+
+/* ---- one line -------------------------------------------------------------------------------- */
+
+/* An instruction's line: what stands before its operands, the operands at the top level. */
+typedef struct Line {
+    Str text;              /* with the semicolon */
+    Str head;              /* spaces and guard */
+    Str opcode;
+    int n;
+    Str operand[MOST_OPERANDS];
+} Line;
+
+static Str trimmed(const char *s, const char *end)
+{
+    while (s < end && isspace((unsigned char)*s))
+        s++;
+    while (end > s && isspace((unsigned char)end[-1]))
+        end--;
+    return (Str){s, (int)(end - s)};
+}
+
+static void split(const char *s, const char *end, Line *line)
+{
+    int depth = 0;
+    const char *start = s;
+    for (; s <= end; s++) {
+        if (s < end && (*s == '{' || *s == '['))
+            depth++;
+        if (s < end && (*s == '}' || *s == ']'))
+            depth--;
+        if (s == end || (*s == ',' && depth == 0)) {
+            Str operand = trimmed(start, s);
+            if (operand.n && line->n < MOST_OPERANDS)
+                line->operand[line->n++] = operand;
+            start = s + 1;
+        }
+    }
+}
+
+/* False for labels, directives, comments, braces. */
+static bool read_line(Str text, Line *line)
+{
+    const char *s = text.s, *end = text.s + text.n;
+    *line = (Line){.text = text};
+    while (s < end && isspace((unsigned char)*s))
+        s++;
+    if (s < end && *s == '@')
+        while (s < end && !isspace((unsigned char)*s))
+            s++;
+    while (s < end && isspace((unsigned char)*s))
+        s++;
+    if (s == end || !islower((unsigned char)*s) || end[-1] != ';')
+        return false;
+    line->head = (Str){text.s, (int)(s - text.s)};
+    const char *opcode = s;
+    while (s < end && !isspace((unsigned char)*s) && *s != ';')
+        s++;
+    line->opcode = (Str){opcode, (int)(s - opcode)};
+    split(s, end - 1, line);
+    return memchr(line->opcode.s, ':', (size_t)line->opcode.n) != line->opcode.s;
+}
+
+static void write_line(const Line *line, Text *out)
+{
+    text_add(out, line->head);
+    text_add(out, line->opcode);
+    for (int i = 0; i < line->n; i++)
+        text_printf(out, "%s%.*s", i ? ", " : " ", STR_FMT(line->operand[i]));
+    text_printf(out, ";");
+}
+
+/* ---- mutants of one line --------------------------------------------------------------------- */
+
+typedef struct Mutant {
+    const char *kind;
+    Str text;
+} Mutant;
+
+typedef VEC(Mutant) Mutants;
+
+static void add(Mutants *mutants, const char *kind, const Line *line, Arena *arena)
+{
+    Text text = {.arena = arena};
+    write_line(line, &text);
+    if (str_eq(text_str(&text), line->text))
+        return;
+    Mutant m = {kind, text_str(&text)};
+    vec_push(arena, mutants, m);
+}
+
+static bool begins(Str s, const char *with)
+{
+    return s.n >= (int)strlen(with) && memcmp(s.s, with, strlen(with)) == 0;
+}
+
+static bool commutes(Str opcode)
+{
+    static const char *const same[] = {"add.", "mul.", "and.", "or.", "xor.", "min.", "max.",
+                                       "setp.eq", "setp.ne", "mad.", "fma."};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (begins(opcode, same[i]))
+            return true;
+    return false;
+}
+
+/* The first two elements of a vector. */
+static bool swap_inside(Str *operand, Arena *arena)
+{
+    if (operand->n < 3 || operand->s[0] != '{')
+        return false;
+    Line inner = {.n = 0};
+    split(operand->s + 1, operand->s + operand->n - 1, &inner);
+    if (inner.n < 2 || str_eq(inner.operand[0], inner.operand[1]))
+        return false;
+    Str first = inner.operand[0];
+    inner.operand[0] = inner.operand[1];
+    inner.operand[1] = first;
+    Text text = {.arena = arena};
+    for (int i = 0; i < inner.n; i++)
+        text_printf(&text, "%s%.*s", i ? ", " : "{", STR_FMT(inner.operand[i]));
+    text_printf(&text, "}");
+    *operand = text_str(&text);
+    return true;
+}
+
+static void swap_mutants(const Line *line, Mutants *out, Arena *arena)
+{
+    Line m = *line;
+    if (begins(line->opcode, "fma.") || begins(line->opcode, "mad.")) {
+        m.operand[2] = line->operand[3];
+        m.operand[3] = line->operand[2];
+        add(out, "swap", &m, arena);
+    } else if (line->n >= 3 && !commutes(line->opcode) && line->operand[1].s[0] != '{' &&
+               line->operand[1].s[0] != '[' && line->operand[2].s[0] != '[') {
+        m.operand[1] = line->operand[2];
+        m.operand[2] = line->operand[1];
+        add(out, "swap", &m, arena);
+    }
+    for (int i = 0; i < line->n; i++) {
+        m = *line;
+        if (swap_inside(&m.operand[i], arena))
+            add(out, "swap", &m, arena);
+    }
+}
+
+static const char *const neighbours[][2] = {
+    {"add.", "sub."}, {"sub.", "add."}, {"mul.rn", "add.rn"}, {"div.rn", "mul.rn"},
+    {"min.", "max."}, {"max.", "min."}, {"and.", "or."}, {"or.", "xor."}, {"xor.", "or."},
+    {"shl.b", "shr.u"}, {"shr.u", "shl.b"}, {"shr.s", "shr.u"}, {"setp.lt", "setp.le"},
+    {"setp.le", "setp.lt"}, {"setp.gt", "setp.ge"}, {"setp.ge", "setp.gt"},
+    {"setp.eq", "setp.ne"}, {"setp.ne", "setp.eq"}, {"cvt.rn.bf16", "cvt.rn.f16"},
+    {"div.s32", "rem.s32"}, {"rem.s32", "div.s32"}, {"shfl.sync.down", "shfl.sync.bfly"},
+    {"ldmatrix.sync.aligned.m8n8.x4.shared", "ldmatrix.sync.aligned.m8n8.x4.trans.shared"},
+    {"ldmatrix.sync.aligned.m8n8.x4.trans.shared", "ldmatrix.sync.aligned.m8n8.x4.shared"},
+    {"atom.global.inc", "atom.global.add"}, {"cvt.s64.s32", "cvt.u64.u32"},
+    {"mul.wide.s", "mul.wide.u"}, {"mul.lo", "add"},
+};
+
+static void neighbour_mutants(const Line *line, Mutants *out, Arena *arena)
+{
+    for (size_t i = 0; i < sizeof neighbours / sizeof *neighbours; i++) {
+        if (!begins(line->opcode, neighbours[i][0]))
+            continue;
+        Line m = *line;
+        int skip = (int)strlen(neighbours[i][0]);
+        m.opcode = str_format(arena, "%s%.*s", neighbours[i][1], line->opcode.n - skip,
+                              line->opcode.s + skip);
+        add(out, "neighbour", &m, arena);
+    }
+}
+
+/* The number at a place moved by `by`; false if there is none. */
+static bool moved(Str operand, int at, int by, Str *out, Arena *arena)
+{
+    char *end;
+    long long v = strtoll(operand.s + at, &end, 0);
+    int used = (int)(end - (operand.s + at));
+    if (used <= 0 || at + used > operand.n || begins((Str){operand.s + at, operand.n - at}, "0f"))
+        return false;
+    *out = str_format(arena, "%.*s%lld%.*s", at, operand.s, v + by, operand.n - at - used,
+                      operand.s + at + used);
+    return true;
+}
+
+static void constant_mutants(const Line *line, Mutants *out, Arena *arena)
+{
+    for (int i = 0; i < line->n; i++) {
+        Str operand = line->operand[i];
+        Line m = *line;
+        const char *plus = memchr(operand.s, '+', (size_t)operand.n);
+        if (operand.s[0] == '[' && plus) {
+            int by = strstr(line->opcode.s, "16") ? 2 : 4;
+            if (moved(operand, (int)(plus + 1 - operand.s), by, &m.operand[i], arena))
+                add(out, "constant", &m, arena);
+        } else if (isdigit((unsigned char)operand.s[0]) || operand.s[0] == '-') {
+            if (begins(operand, "0f"))
+                m.operand[i] = STR("0f40490FDB");
+            else if (!moved(operand, 0, 1, &m.operand[i], arena))
+                continue;
+            add(out, "constant", &m, arena);
+        }
+    }
+}
+
+static void all_mutants(Str text, Mutants *out, Arena *arena)
+{
+    Line line;
+    if (!read_line(text, &line))
+        return;
+    if (!begins(line.opcode, "ret")) {
+        Mutant drop = {"drop", STR("")};
+        vec_push(arena, out, drop);
+    }
+    swap_mutants(&line, out, arena);
+    neighbour_mutants(&line, out, arena);
+    constant_mutants(&line, out, arena);
+}
+
+/* ---- trying ---------------------------------------------------------------------------------- */
+
+typedef struct Bench {
+    Pipeline pipeline;
+    PtxModule module, functions;
+    PtxKernel *kernel; /* in the module, replaced by each mutant */
+    Str before, body;  /* the module's head, the kernel's own text */
+    int first_line;    /* of the kernel's text in the module's */
+    VerifyPtxInput input;
+    PtxWorker worker;
+    PtxJobs jobs;      /* of the kernel: rows as they are, and at odd strides */
+    u8 *covered;       /* instructions that some of the jobs run */
+    bool learning;     /* which those are */
+    Arena *arena;
+    int mutants, idle, invalid, found, unlike, survived;
+} Bench;
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "mutate: %s\n", what);
+    exit(2);
+}
+
+/* The kernel's text from ".visible .entry" to the brace that ends it. */
+static void find_text(Bench *b)
+{
+    Str ptx = b->pipeline.binary.ptx;
+    const char *first = strstr(ptx.s, ".visible .entry");
+    Str entry = str_format(b->arena, ".visible .entry %.*s(", STR_FMT(b->kernel->name));
+    const char *start = strstr(ptx.s, entry.s), *end = strstr(start, "\n}\n");
+    if (!first || !start || !end)
+        fail("the kernel's text is not found");
+    b->before = (Str){ptx.s, (int)(first - ptx.s)};
+    b->body = (Str){start, (int)(end + 3 - start)};
+    b->first_line = 1;
+    for (const char *at = ptx.s; at < start; at++)
+        b->first_line += *at == '\n';
+}
+
+static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
+{
+    enum { JOBS = 2 };
+    for (int i = 0; i < b->jobs.n && i < JOBS && !all->finding.n && !all->unproved; i++) {
+        PtxOutcome one = {0};
+        verify_ptx_job(&b->worker, &b->jobs.v[i], arena, &one);
+        all->instructions = one.instructions > all->instructions ? one.instructions
+                                                                 : all->instructions;
+        all->unproved += one.unproved + (one.missing != 0);
+        if (one.finding.n)
+            all->finding = one.finding;
+        for (int k = 0; b->learning && one.covered && k < b->kernel->code.n; k++)
+            b->covered[k] |= one.covered[k];
+    }
+}
+
+typedef enum Verdict { INVALID, FOUND, UNLIKE, SURVIVES } Verdict;
+
+static Verdict judge(Bench *b, Str body, PtxOutcome *outcome)
+{
+    Arena *arena = arena_new();
+    Text text = {.arena = arena};
+    PtxModule module = {0};
+    Str problem;
+    PtxKernel own = *b->kernel;
+    *outcome = (PtxOutcome){0};
+    text_add(&text, b->before);
+    text_add(&text, body);
+    bool valid = ptx_parse(text_str(&text), &module, &problem, arena);
+    if (valid) {
+        *b->kernel = module.kernels.v[0];
+        run_jobs(b, outcome, arena);
+        *b->kernel = own;
+    }
+    Verdict verdict = !valid              ? INVALID
+                      : outcome->finding.n ? FOUND
+                      : outcome->unproved  ? UNLIKE
+                                           : SURVIVES;
+    arena_free(arena);
+    return verdict;
+}
+
+/* Whether an instruction that stands on this line of the kernel's text runs at all. */
+static bool runs(const Bench *b, int number)
+{
+    for (int i = 0; i < b->kernel->code.n; i++)
+        if (b->kernel->code.v[i].line == b->first_line + number - 1)
+            return b->covered[i];
+    return true;
+}
+
+static void try_line(Bench *b, Str line, int number, int shard, int of)
+{
+    Mutants mutants = {0};
+    Arena *arena = arena_new();
+    all_mutants(line, &mutants, arena);
+    for (int i = 0; i < mutants.n; i++) {
+        const Mutant *m = &mutants.v[i];
+        if (b->mutants++ % of != shard)
+            continue;
+        Text body = {.arena = arena};
+        PtxOutcome outcome;
+        if (!runs(b, number)) {
+            b->idle++;
+            continue;
+        }
+        text_add(&body, (Str){b->body.s, (int)(line.s - b->body.s)});
+        text_add(&body, m->text);
+        text_add(&body, (Str){line.s + line.n,
+                              b->body.n - (int)(line.s + line.n - b->body.s)});
+        Verdict verdict = judge(b, text_str(&body), &outcome);
+        b->invalid += verdict == INVALID;
+        b->found += verdict == FOUND;
+        b->unlike += verdict == UNLIKE;
+        b->survived += verdict == SURVIVES;
+        if (verdict == SURVIVES) {
+            Str was = trimmed(line.s, line.s + line.n);
+            printf("survivor %s line %d: %.*s -> %.*s\n", m->kind, number,
+                   was.n > 90 ? 90 : was.n, was.s, m->text.n > 90 ? 90 : m->text.n, m->text.s);
+            fflush(stdout);
+        }
+    }
+    arena_free(arena);
+}
+
+static void try_all(Bench *b, int shard, int of)
+{
+    const char *s = b->body.s, *end = s + b->body.n;
+    for (int number = 1; s < end; number++) {
+        const char *stop = memchr(s, '\n', (size_t)(end - s));
+        if (!stop)
+            break;
+        try_line(b, (Str){s, (int)(stop - s)}, number, shard, of);
+        s = stop + 1;
+    }
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static void compile(Bench *b, const char *contract)
+{
+    PipelineInput input = {.path = str_of(contract), .reader = reader_disk()};
+    Pipeline *p = &b->pipeline;
+    Binary functions = {0};
+    Str problem;
+    if (!pipeline_open(p, &input) || !pipeline_run(p, STAGE_ARTIFACT))
+        fail("the contract does not compile");
+    if (!nvrtc_compile(p->nvrtc, verify_terms_program(p->out), p->arch, &functions, p->out,
+                       &p->diags) ||
+        !ptx_parse(functions.ptx, &b->functions, &problem, p->out) ||
+        !ptx_parse(p->binary.ptx, &b->module, &problem, p->out))
+        fail("the PTX is not understood");
+}
+
+static void choose(Bench *b, const char *kernel)
+{
+    verify_ptx_jobs(b->worker.module->manifest, str_of(kernel), &b->jobs, b->arena);
+    if (!b->jobs.n)
+        fail("no such kernel");
+    const Manifest *m = b->worker.module->manifest;
+    Str name = str_of(m->kernels[m->specs[b->jobs.v[0].spec].kernel].name);
+    b->kernel = (PtxKernel *)(uintptr_t)ptx_find(&b->module, name);
+    find_text(b);
+    b->covered = arena_array(b->arena, u8, b->kernel->code.n + 1);
+}
+
+int main(int argc, char **argv)
+{
+    Bench *b = calloc(1, sizeof *b);
+    if (argc < 3 || !b)
+        fail("mutate CONTRACT KERNEL [SHARD OF]");
+    int shard = argc > 4 ? atoi(argv[3]) : 0, of = argc > 4 ? atoi(argv[4]) : 1;
+    b->arena = arena_new();
+    compile(b, argv[1]);
+    b->input = (VerifyPtxInput){.artifact = b->pipeline.artifact, .ptx = b->pipeline.binary.ptx,
+                                .threads = 1, .prove = &b->pipeline.plan,
+                                .functions = &b->functions, .terms_only = true, .seed = 1};
+    const char *problem = verify_ptx_open(&b->worker, &b->input, &b->module, b->arena);
+    if (problem)
+        fail(problem);
+    choose(b, argv[2]);
+    PtxOutcome outcome;
+    b->learning = true;
+    if (judge(b, b->body, &outcome) != SURVIVES)
+        fail("the kernel itself is refused");
+    b->learning = false;
+    b->worker.machine.limit = LIMIT_FACTOR * outcome.instructions;
+    try_all(b, shard, of);
+    printf("%.*s shard %d of %d: %d mutants, %d of idle instructions, %d invalid, %d by a finding, "
+           "%d by a term, %d survive\n",
+           STR_FMT(b->kernel->name), shard, of,
+           b->idle + b->invalid + b->found + b->unlike + b->survived, b->idle, b->invalid, b->found,
+           b->unlike, b->survived);
+    verify_ptx_close(&b->worker);
+    return 0;
+}
