@@ -139,7 +139,7 @@ unit: $(BUILD)/unit
 	@CK_DEFAULT_TIMEOUT=120 $(BUILD)/unit
 
 check:
-	@sh tests/tools/deps.sh build
+	@sh tests/tools/deps.sh build python
 	@$(MAKE) --no-print-directory all lint unit
 	@BUILD=$(BUILD) sh tests/tools/check.sh
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what is missing: `deps.sh build` (compiler, flex, bison, libraries), `nvrtc`, `clang`.
-# Packages come from apt where it can be used; without it one sentence names them.
+# Installs what is missing: `deps.sh build` (compiler, flex, bison, libraries), `nvrtc`,
+# `clang`, `python`. Packages come from apt where it can be used; without it one sentence names
+# them.
 set -u
 BUILD=${BUILD:-build}
 
@@ -22,6 +23,7 @@ missing() {
             have "${CC:-cc}" && header openssl/evp.h || echo libssl-dev
             ;;
         clang) have clang || echo clang ;;
+        python) python3 -c 'import venv, ensurepip' 2>/dev/null || echo python3 python3-venv ;;
         esac
     done
 }

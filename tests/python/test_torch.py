@@ -1,0 +1,163 @@
+"""isoc.torch, and torch's own tensors, where torch is there."""
+
+import unittest
+
+import numpy as np
+
+try:
+    import torch
+    from torch.utils.checkpoint import checkpoint
+except ImportError:
+    raise unittest.SkipTest("torch is not there")
+
+import isoc
+import isoc.torch
+
+from support import load, pattern
+
+
+def rms_norm(x, w):
+    wide = x.float()
+    scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+    return scaled.to(x.dtype) * w
+
+
+def scale(x, s):
+    z = x.float() * s
+    return z.half(), z
+
+
+def shift(x, t, positions=None):
+    return x + t[positions.long()]
+
+
+def bf16(shape, seed):
+    return torch.from_numpy(pattern(shape, seed).view(np.int16)).view(torch.bfloat16)
+
+
+class Torch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.small, cls.model = load("small"), load("smollm2-135m")
+        cls.op = cls.model.ops["final_norm"]
+        cls.norm = staticmethod(isoc.torch.function(cls.op, rms_norm))
+        cls.scale = staticmethod(isoc.torch.function(cls.small.ops["scale"], scale))
+        cls.shift = staticmethod(isoc.torch.function(cls.small.ops["shift"], shift))
+
+    def operator(self, op):
+        return getattr(torch.ops.isoc, isoc.torch._name(op)).default
+
+    def setUp(self):
+        self.x = bf16((5, 576), 3).requires_grad_()
+        self.w = bf16((576,), 5).requires_grad_()
+
+    def bits(self, y):
+        return y.detach().view(torch.int16).numpy().view(np.uint16)
+
+    def test_tensors_are_those_of_numpy(self):
+        wide = torch.zeros(5, 600, dtype=torch.bfloat16)
+        wide[:, 8:584] = self.x.detach()
+        with torch.no_grad():
+            y = self.op(wide[:, 8:584], self.w)
+        self.assertEqual((y.dtype, y.shape, y.device.type), (torch.bfloat16, (5, 576), "cpu"))
+        expected = self.op(self.bits(self.x), self.bits(self.w))
+        np.testing.assert_array_equal(self.bits(y), expected)
+        np.testing.assert_array_equal(self.bits(self.norm(self.x, self.w)), expected)
+
+    def test_dlpack_of_bfloat16(self):
+        class Other:
+            def __init__(self, tensor):
+                self.tensor = tensor
+
+            def __dlpack__(self):
+                return self.tensor.__dlpack__()
+
+            def __dlpack_device__(self):
+                return self.tensor.__dlpack_device__()
+
+        x, w, out = self.x.detach(), self.w.detach(), torch.empty(5, 576, dtype=torch.bfloat16)
+        self.op(Other(x), Other(w), out=Other(out))
+        self.assertTrue(torch.equal(out, self.op(x, w)))
+
+    def test_join(self):
+        op = self.small.ops["down"]
+        h, w, res = bf16((3, 256), 1), bf16((64, 256), 2), bf16((3, 64), 3)
+        ranks = [self.small.op("down", layout="tp2", rank=rank) for rank in (0, 1)]
+        roots = [rank.part(h[:, i:i + 128], w[:, i:i + 128]) for rank, i in zip(ranks, (0, 128))]
+        self.assertEqual((roots[0].dtype, roots[0].data_ptr() % 256), (torch.float32, 0))
+        whole = op(h, w, res)
+        for rank in ranks:
+            spec = rank.tensors(3, "join")[2]
+            mine = slice(spec.origin[1], spec.origin[1] + spec.shape[1])
+            self.assertTrue(torch.equal(rank.join(roots, res=res[:, mine]), whole[:, mine]))
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(isoc.IsoError, "requires a gradient"):
+            self.op(self.x, self.w)
+        with self.assertRaisesRegex(isoc.IsoError, "h has dtype float32") as caught:
+            self.small.ops["down"](torch.zeros(3, 256), torch.zeros(64, 256), torch.zeros(3, 64))
+        self.assertEqual(caught.exception.status, isoc.Status.BAD_TENSOR)
+        with self.assertRaisesRegex(isoc.IsoError, "on device meta"):
+            self.op(torch.empty(5, 576, dtype=torch.bfloat16, device="meta"), self.w)
+        for autocast in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                with self.assertRaisesRegex(TypeError, "x has dtype torch.float32"):
+                    self.norm(self.x.float(), self.w)
+                self.assertEqual(self.norm(self.x, self.w).dtype, torch.bfloat16)
+        with self.assertRaisesRegex(isoc.IsoError, "NEEDS_JOIN"):
+            isoc.torch.function(self.small.op("down", layout="tp2"))
+        with self.assertRaisesRegex(ValueError, "already"):
+            isoc.torch.function(self.op)
+
+    def test_gradients_are_those_of_the_formula(self):
+        gradient = bf16((5, 576), 9)
+        self.norm(self.x, self.w).backward(gradient)
+        x, w = (t.detach().clone().requires_grad_() for t in (self.x, self.w))
+        rms_norm(x, w).backward(gradient)
+        self.assertTrue(torch.equal(self.x.grad, x.grad))
+        self.assertTrue(torch.equal(self.w.grad, w.grad))
+
+    def test_gradients_of_one_result_and_one_parameter(self):
+        x, s = torch.ones(2, 64, dtype=torch.half), torch.full((64,), 3.0, requires_grad=True)
+        _, z = self.scale(x, s)
+        z.sum().backward()
+        self.assertTrue(torch.equal(s.grad, torch.full((64,), 2.0)))
+
+    def test_a_table(self):
+        x, t = bf16((3, 64), 1).requires_grad_(), bf16((16, 64), 2).requires_grad_()
+        positions = torch.tensor([1, 0, 1], dtype=torch.int32)
+        y = self.shift(x, t, positions=positions)
+        self.assertTrue(torch.equal(y, shift(x, t, positions)))
+        y.float().sum().backward()
+        self.assertEqual(t.grad[:, 0].tolist(), [1.0, 2.0] + [0.0] * 14)
+
+    def test_opcheck(self):
+        torch.library.opcheck(self.operator(self.op), (self.x, self.w))
+        s = torch.ones(64, requires_grad=True)
+        x = torch.ones(2, 64, dtype=torch.half)
+        torch.library.opcheck(self.operator(self.small.ops["scale"]), (x, s))
+
+    def test_compiled_without_a_break(self):
+        def model(x, w):
+            return self.norm(x * 2, w).float().square().sum()
+
+        compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+        for rows in (5, 9):
+            x = bf16((rows, 576), rows).requires_grad_()
+            own, other = compiled(x, self.w), model(x, self.w)
+            self.assertEqual(own.item(), other.item())
+            one = torch.autograd.grad(own, (x, self.w))
+            for a, b in zip(one, torch.autograd.grad(other, (x, self.w))):
+                self.assertTrue(torch.equal(a, b))
+
+    def test_checkpointed(self):
+        def model(x):
+            return self.norm(x, self.w).float().sum()
+
+        kept = torch.autograd.grad(model(self.x), self.x)[0]
+        again = torch.autograd.grad(checkpoint(model, self.x, use_reentrant=False), self.x)[0]
+        self.assertTrue(torch.equal(kept, again))
+
+
+if __name__ == "__main__":
+    unittest.main()
