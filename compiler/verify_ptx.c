@@ -25,6 +25,14 @@ typedef struct Pool {
 /* ---- which launches ---------------------------------------------------------------------------
  */
 
+/* The uneven launch is the last rank's: its rows begin where no others do. */
+static void use_last_rank(PtxJob *uneven, const PtxJob *job)
+{
+    if (uneven->layout == job->layout && uneven->op == job->op &&
+        uneven->schedule == job->schedule)
+        uneven->rank = job->rank;
+}
+
 static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
 {
     if (job.spec < 0) /* a rank that has nothing to compute */
@@ -32,10 +40,12 @@ static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Aren
     if (only.n && !strstr(m->kernels[m->specs[job.spec].kernel].name, only.s))
         return;
     for (int i = 0; i < jobs->n; i++)
-        if (jobs->v[i].spec == job.spec)
+        if (jobs->v[i].spec == job.spec && !jobs->v[i].uneven) {
+            use_last_rank(&jobs->v[i + 1], &job);
             return;
+        }
     vec_push(arena, jobs, job);
-    job.odd = true;
+    job.uneven = PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS;
     vec_push(arena, jobs, job);
 }
 
@@ -45,13 +55,13 @@ static void op_jobs(PtxJobs *jobs, const Manifest *m, Str only, int layout, int 
     const MfLayoutOp *at = &l->ops[op];
     for (int rank = 0; rank < l->ranks; rank++) {
         for (int v = 0; v < at->n_variants; v++) {
-            PtxJob job = {at->variants[v].specs[rank], layout, op, rank, v + 1, false,
+            PtxJob job = {at->variants[v].specs[rank], layout, op, rank, v + 1, 0, -1,
                           at->join >= 0 ? ISO_PHASE_PART : ISO_PHASE_RUN};
             add_job(jobs, m, only, job, arena);
         }
         if (at->join >= 0)
             add_job(jobs, m, only,
-                    (PtxJob){at->join, layout, op, rank, 0, false, ISO_PHASE_JOIN}, arena);
+                    (PtxJob){at->join, layout, op, rank, 0, 0, -1, ISO_PHASE_JOIN}, arena);
     }
 }
 
@@ -194,7 +204,7 @@ static void print_job(const Pool *pool, int i, Text *out)
     text_printf(out, "%-26s %-12s %-14s %-6s %5lld %4llu/%-6llu %9llu %8lld %6lld  %.1f s\n",
                 m->kernels[spec->kernel].name, m->ops[spec->op].name,
                 layout->name[0] ? layout->name : "-",
-                phases[job->phase + (job->odd ? 3 : 0)], (long long)o->rows,
+                phases[job->phase + (job->uneven ? 3 : 0)], (long long)o->rows,
                 (unsigned long long)o->ctas, (unsigned long long)o->grid,
                 (unsigned long long)o->instructions, (long long)o->outputs, (long long)o->differ,
                 o->seconds);
@@ -219,13 +229,13 @@ static void certify_job(const Pool *pool, int i, Text *out)
     const PtxOutcome *o = &pool->jobs->outcomes[i];
     text_printf(out,
                 "%s    {\"kernel\": \"%s\", \"op\": \"%s\", \"layout\": \"%s\", \"rank\": %d,\n"
-                "     \"phase\": \"%s\", \"odd_strides\": %s, \"rows\": %lld,\n"
+                "     \"phase\": \"%s\", \"uneven\": %s, \"rows\": %lld,\n"
                 "     \"ctas\": %llu, \"of\": %llu,\n"
                 "     \"outputs\": %lld, \"differ\": %lld, \"proved\": %lld, \"unproved\": %lld,\n"
                 "     \"findings\": %d}",
                 i ? ",\n" : "", m->kernels[m->specs[job->spec].kernel].name,
                 m->ops[m->specs[job->spec].op].name, m->layouts[job->layout].name, job->rank,
-                phases[job->phase], job->odd ? "true" : "false", (long long)o->rows,
+                phases[job->phase], job->uneven ? "true" : "false", (long long)o->rows,
                 (unsigned long long)o->ctas,
                 (unsigned long long)o->grid, (long long)o->outputs, (long long)o->differ,
                 (long long)o->proved, (long long)o->unproved + o->refused,

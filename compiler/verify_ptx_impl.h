@@ -9,11 +9,17 @@
 #include "module.h"
 #include "verify_ptx.h"
 
+enum {
+    PTX_UNEVEN_BASE = 1, /* nothing is aligned but to its element */
+    PTX_UNEVEN_ROWS = 2, /* rows at odd strides, and the last one not live */
+};
+
 /* The first place where a spec is used: specs bind kernels, so this is every kernel as every op
  * uses it. */
 typedef struct PtxJob {
     int spec, layout, op, rank, schedule; /* op: in the layout's list */
-    bool odd; /* rows at odd strides and nothing aligned, as far as the kernel takes it */
+    u8 uneven; /* what is not as a kernel likes it best: PTX_UNEVEN_... */
+    int which; /* uneven tensor; parameters, results, then ranks' roots; -1: all */
     iso_phase phase;
 } PtxJob;
 
@@ -102,6 +108,7 @@ typedef struct PtxTrial {
     const MfSpec *spec;
     i64 rows;      /* global */
     i64 own_rows;  /* of the product's row dimension, in this rank */
+    i64 part_rows, live_rows; /* of the free axis in this rank; of them, live ones */
     int n_params, n_results;
     PtxTensor tensor[PTX_MAX_TENSORS];
     iso_tensor passed[PTX_MAX_TENSORS];

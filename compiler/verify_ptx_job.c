@@ -88,6 +88,11 @@ static void choose_rows(PtxTrial *r)
     const MfPart *part = op_part(r->op, r->job->phase);
     i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
+    i64 lo, hi;
+    part_rows_of(part, r->rows, &lo, &hi);
+    r->part_rows = r->live_rows = hi - lo;
+    if (r->job->uneven & PTX_UNEVEN_ROWS && r->job->phase != ISO_PHASE_JOIN && hi - lo > 1)
+        r->live_rows--;
     if (is_gemm(r))
         r->own_rows = part_size(r->worker->module->manifest, part, &r->spec->gemm.rows, r->rows);
 }
@@ -100,6 +105,11 @@ static bool rows_lead(const PtxTrial *r, const MfTensor *declared)
     const MfAtoms *axis = &declared->axes[0];
     return declared->n_axes > 1 && axis->n > 0 &&
            !r->worker->module->manifest->atoms[axis->atom[0]].size;
+}
+
+static u8 unevenness(const PtxTrial *r, int tensor)
+{
+    return r->job->which < 0 || r->job->which == tensor ? r->job->uneven : 0;
 }
 
 /* What the copy engine reads must be aligned. */
@@ -137,8 +147,9 @@ static bool make_tensor(PtxTrial *r, int index)
     const MfTensor *declared = &r->op->op->tensors[index];
     if (iso_op_tensor(r->op, r->job->phase, r->rows, index, &t->tensor, NULL))
         return false;
-    lay_out(t, bytes[t->tensor.dtype], r->job->odd && !copied_by_box(r, index));
-    r->place.shift = r->job->odd && !copied_by_box(r, index) ? (size_t)t->element : 0;
+    u8 uneven = copied_by_box(r, index) ? 0 : unevenness(r, index);
+    lay_out(t, bytes[t->tensor.dtype], uneven & PTX_UNEVEN_ROWS);
+    r->place.shift = uneven & PTX_UNEVEN_BASE ? (size_t)t->element : 0;
     t->seed = scatter(r->worker->input->seed * 1000 + (u64)index + 1);
     t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
     if (index < r->n_params)
@@ -161,7 +172,8 @@ static PtxTensor *make_roots(PtxTrial *r, int rank, bool written)
     if (iso_op_roots(op, r->rows, &t->bytes))
         return NULL;
     t->elements = t->line = t->pitch = (i64)t->bytes / 4;
-    r->place.shift = r->job->odd && !written ? 4 : 0;
+    u8 uneven = unevenness(r, r->n_params + r->n_results + rank);
+    r->place.shift = uneven & PTX_UNEVEN_BASE && !written ? 4 : 0;
     if (written)
         verify_ptx_result(&r->place, t, "the roots");
     else
@@ -233,6 +245,13 @@ static iso_status launch(PtxTrial *r)
     for (i64 i = 0; i < r->rows; i++)
         positions[i] = (int32_t)i;
     run.positions = positions;
+    if (r->live_rows < r->part_rows) {
+        int32_t *live = (int32_t *)(void *)verify_ptx_buffer(&r->place, "the live rows", 4, 4);
+        if (!live)
+            return ISO_OUT_OF_MEMORY;
+        *live = (int32_t)r->live_rows;
+        run.rows_device = live;
+    }
     run.workspace = make_workspace(r, &run.workspace_bytes);
     if (r->job->phase == ISO_PHASE_PART)
         return iso_op_part(r->op, r->passed, n, r->roots.tensor.data, &run);
@@ -258,7 +277,7 @@ static void run_machine(PtxTrial *r)
     o->instructions = m->report.instructions;
     if (m->report.findings.n)
         o->finding = m->report.findings.v[0];
-    else if (status == ISO_BAD_TENSOR && r->job->odd)
+    else if (status == ISO_BAD_TENSOR && r->job->uneven)
         o->skipped = true;
     else if (status)
         o->finding = str_format(r->arena, "%s", iso_last_error());
@@ -348,7 +367,7 @@ static bool run_executor(PtxTrial *r)
         .rank = r->op->rank,
         .phase = (isoc_phase)r->job->phase,
         .rows = r->rows,
-        .live_rows = -1,
+        .live_rows = r->live_rows < r->part_rows ? r->live_rows : -1,
         .tensors = tensors,
         .roots = r->roots.expected,
         .sources = (const float *const *)r->sources,
@@ -380,6 +399,12 @@ static i64 compare(PtxTrial *r, const PtxTensor *t)
     return written;
 }
 
+/* Of a number that is the same for each row. */
+static i64 live_part(const PtxTrial *r, i64 of_all_rows)
+{
+    return of_all_rows / r->part_rows * r->live_rows;
+}
+
 /* How many elements of all results the CTAs that ran should have written. */
 static i64 wanted_outputs(const PtxTrial *r)
 {
@@ -389,14 +414,14 @@ static i64 wanted_outputs(const PtxTrial *r)
         i64 each = gemm->group[g].n_results;
         if (gemm->roots_out)
             each = (i64)gemm->n_roots * groups_parts(gemm);
-        total += r->own_rows * chosen_columns(r, g) * each;
+        total += live_part(r, r->own_rows) * chosen_columns(r, g) * each;
     }
     if (is_gemm(r))
         return total;
     if (r->job->phase == ISO_PHASE_PART)
-        return (i64)r->roots.bytes / 4;
+        return live_part(r, (i64)r->roots.bytes / 4);
     for (int i = 0; i < r->n_results; i++)
-        total += r->tensor[r->n_params + i].elements;
+        total += live_part(r, r->tensor[r->n_params + i].elements);
     return total;
 }
 

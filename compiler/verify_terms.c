@@ -444,6 +444,9 @@ static Str refusal(const Terms *t)
         for (int p = 0; t->contract->axes[i].coordinate_of >= 0 && p < t->op->op->n_params; p++)
             if (t->op->op->params[p].mask >> t->contract->axes[i].atom & 1)
                 return STR("tensors indexed by position");
+    for (int i = 0; i < t->op->nodes.n; i++)
+        if (t->op->nodes.v[i]->kind > DAG_REDUCE)
+            return STR("block forms");
     for (int i = 0; i < t->op->reduces.n; i++)
         if (t->op->reduces.v[i]->monoid != MONOID_SUM)
             return STR("reductions other than sums");

@@ -184,6 +184,7 @@ static void read_bounds(PtxParse *p)
 static void resolve(PtxParse *p)
 {
     PtxKernel *k = p->kernel;
+    int line = p->line;
     for (int i = 0; i < k->code.n; i++) {
         PtxInst *inst = &k->code.v[i];
         if (inst->op != PTX_BRA)
@@ -196,6 +197,7 @@ static void resolve(PtxParse *p)
         if (inst->target < 0 || inst->target >= k->code.n)
             ptx_fail(p, "a branch to nowhere: %.*s", STR_FMT(p->targets.v[i]));
     }
+    p->line = line;
     if (!k->code.n || (k->code.v[k->code.n - 1].op != PTX_RET &&
                        k->code.v[k->code.n - 1].op != PTX_BRA))
         ptx_fail(p, "a kernel that does not end in ret");

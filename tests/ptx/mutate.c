@@ -272,10 +272,10 @@ static void find_text(Bench *b)
         b->first_line += *at == '\n';
 }
 
+/* Until one refuses. */
 static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
 {
-    enum { JOBS = 2 };
-    for (int i = 0; i < b->jobs.n && i < JOBS && !all->finding.n && !all->unproved; i++) {
+    for (int i = 0; i < b->jobs.n && !all->finding.n && !all->unproved; i++) {
         PtxOutcome one = {0};
         verify_ptx_job(&b->worker, &b->jobs.v[i], arena, &one);
         all->instructions = one.instructions > all->instructions ? one.instructions
@@ -386,11 +386,34 @@ static void compile(Bench *b, const char *contract)
         fail("the PTX is not understood");
 }
 
+/* The kernel's first spec in all ways that decide between its paths: all even, all uneven, only
+ * bases or only strides, and one tensor or rank's roots at a time. */
+static void add_uneven(Bench *b)
+{
+    const Manifest *m = b->worker.module->manifest;
+    const PtxJob first = b->jobs.v[0], last = b->jobs.v[1];
+    const MfOp *op = &m->ops[m->specs[first.spec].op];
+    int ones = op->n_params + op->n_results;
+    if (first.phase == ISO_PHASE_JOIN)
+        ones += m->layouts[first.layout].ranks;
+    b->jobs.n = 0;
+    vec_push(b->arena, &b->jobs, last);
+    for (int which = -1; which < ones; which++)
+        for (int uneven = which < 0 ? 0 : 1; uneven < 4; uneven++) {
+            PtxJob job = first;
+            job.uneven = (u8)uneven;
+            job.which = which;
+            if (which < 0 || uneven != 3)
+                vec_push(b->arena, &b->jobs, job);
+        }
+}
+
 static void choose(Bench *b, const char *kernel)
 {
     verify_ptx_jobs(b->worker.module->manifest, str_of(kernel), &b->jobs, b->arena);
     if (!b->jobs.n)
         fail("no such kernel");
+    add_uneven(b);
     const Manifest *m = b->worker.module->manifest;
     Str name = str_of(m->kernels[m->specs[b->jobs.v[0].spec].kernel].name);
     b->kernel = (PtxKernel *)(uintptr_t)ptx_find(&b->module, name);
