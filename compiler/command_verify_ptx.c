@@ -1,5 +1,6 @@
 /* `isoc verify --device ptx` and `isoc prove`: digests first, then every kernel on the PTX machine,
  * with numbers against the executor; `prove` adds terms against the contract's expressions. */
+#include "census.h"
 #include "commands.h"
 #include "verify_ptx.h"
 #include "verify_terms.h"
@@ -65,6 +66,25 @@ static bool same_ptx(Pipeline *p, Str stated)
     bool same = stated.n == 0 || str_eq(hex, stated);
     printf("%-10s %.16s, %s\n", "PTX", hex.s, same ? "as its manifest says" : "NOT as stated");
     return same;
+}
+
+/* True unless the cubin has arithmetic that its PTX does not explain. */
+static bool take_census(Pipeline *p, Str cubin, CodeCensus *census)
+{
+    PtxModule ptx = {0};
+    Text over = {.arena = p->out};
+    Str problem = {0};
+    const char *why = ptx_parse(p->binary.ptx, &ptx, &problem, p->out)
+                          ? census_take(cubin, &ptx, census, &over)
+                          : problem.s;
+    printf("census     %d kernels, %d with exactly their PTX's additions, products, fmas and mma "
+           "steps and the known expansions of division and root\n", census->kernels,
+           census->equal);
+    if (over.n)
+        printf("%.*s", STR_FMT(text_str(&over)));
+    if (why)
+        printf("census     %s\n", why);
+    return !why && census->over == 0;
 }
 
 /* ---- the certificate --------------------------------------------------------------------------
@@ -163,7 +183,11 @@ int command_verify_ptx(const Options *o, Pipeline *p, Str stated, Str ptx_digest
     VerifyPtxInput input = {.artifact = stated.n ? stated : p->artifact, .ptx = p->binary.ptx,
                             .threads = o->jobs, .seed = SEED,
                             .only = o->kernel ? str_of(o->kernel) : STR("")};
+    CodeCensus census = {0};
+    bool counted = take_census(p, input.artifact, &census);
     int code = run(o, p, &input);
+    if (code == OUTCOME_OK && !counted)
+        code = OUTCOME_DIFFER;
     arena_on_oom(p->out, NULL);
     return code;
 }

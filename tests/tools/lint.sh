@@ -23,6 +23,7 @@ nvrtc
 cache
 artifact
 ptx
+census
 manifest_write header_write
 sample
 verify
