@@ -4,7 +4,7 @@
 #   make check    every test that needs no GPU
 #   make          build only
 #
-# Also: lint, san (ASan + UBSan), clang, fuzz, bench, install, clean, deps. Only install writes
+# Also: lint, san (ASan + UBSan), clang, fuzz, bench, bench-ranks, install, clean, deps. Only install writes
 # outside build/
 
 BUILD  ?= build
@@ -45,7 +45,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all check unit gpu_suite demo lint san clang fuzz replay bench deps install clean
+.PHONY: all check unit gpu_suite demo lint san clang fuzz replay bench bench-ranks deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -130,6 +130,22 @@ $(BUILD)/mutate: $(BUILD)/obj/tests/ptx/mutate.o $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
+gpu_ranks_obj := $(call object,$(wildcard tests/gpu_ranks/*.c) tests/gpu/gpu.c \
+    tests/ranks/common.c tests/ranks/probe.c)
+$(BUILD)/obj/tests/gpu_ranks/%.o: CPPFLAGS_ALL += -Icompiler/device -Itests/gpu -Itests/ranks
+
+$(BUILD)/gpu_ranks: $(gpu_ranks_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+# On two GPUs: bits of TP 2, then what a collective costs beside NCCL's, in one run.
+bench-ranks: $(BUILD)/gpu_ranks $(BUILD)/isoc
+	$(BUILD)/isoc contracts/qwen3-8b.iso -o $(BUILD)/bench-ranks.cubin
+	$(BUILD)/gpu_ranks pair $(BUILD)/bench-ranks.cubin
+	$(BUILD)/gpu_ranks speed $(BUILD)/bench-ranks.cubin
+	NCCL_NVLS_ENABLE=0 python3 tests/gpu_ranks/nccl.py
+
+-include $(gpu_ranks_obj:.o=.d)
 -include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
 
 # ---- tests -----------------------------------------------------------------------------------

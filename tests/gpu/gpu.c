@@ -28,7 +28,11 @@ typedef struct Handle *Any;
     X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void *, DevicePtr, size_t))                                  \
     X(MemcpyHtoD, "cuMemcpyHtoD_v2", (DevicePtr, const void *, size_t))                            \
     X(StreamCreate, "cuStreamCreate", (Any *, unsigned))                                           \
+    X(StreamDestroy, "cuStreamDestroy_v2", (Any))                                                  \
     X(StreamSynchronize, "cuStreamSynchronize", (Any))                                             \
+    X(EventCreate, "cuEventCreate", (Any *, unsigned))                                             \
+    X(EventRecord, "cuEventRecord", (Any, Any))                                                    \
+    X(EventElapsedTime, "cuEventElapsedTime", (float *, Any, Any))                              \
     X(StreamBeginCapture, "cuStreamBeginCapture_v2", (Any, int))                                   \
     X(StreamEndCapture, "cuStreamEndCapture", (Any, Any *))                                        \
     X(GraphInstantiate, "cuGraphInstantiateWithFlags", (Any *, Any, unsigned long long))           \
@@ -48,10 +52,13 @@ static struct {
 #define X(name, symbol, parameters) int(*name) parameters;
     CUDA_LIST(X)
 #undef X
-    Any stream, fill, compare, gate;
-    DevicePtr found;
+    Any context, fill, compare, gate;
     char device[256];
 } cu;
+
+/* A thread's own. */
+static _Thread_local Any own_stream;
+static _Thread_local DevicePtr found_here;
 
 static void die(const char *format, ...)
 {
@@ -117,17 +124,33 @@ static void load_kernels(void)
     CHECK(ModuleGetFunction(&cu.gate, module, "gate_bf16"));
 }
 
-void gpu_open(void)
+void gpu_open_device(int ordinal)
 {
-    Any context;
     open_driver();
     CHECK(Init(0));
-    CHECK(PrimaryCtxRetain(&context, 0));
-    CHECK(CtxSetCurrent(context));
-    CHECK(DeviceGetName(cu.device, sizeof cu.device, 0));
-    CHECK(StreamCreate(&cu.stream, 1));
+    CHECK(PrimaryCtxRetain(&cu.context, ordinal));
+    CHECK(CtxSetCurrent(cu.context));
+    CHECK(DeviceGetName(cu.device, sizeof cu.device, ordinal));
     load_kernels();
-    cu.found = gpu_alloc(16);
+    gpu_open_thread();
+}
+
+void gpu_open(void)
+{
+    gpu_open_device(0);
+}
+
+void gpu_open_thread(void)
+{
+    CHECK(CtxSetCurrent(cu.context));
+    CHECK(StreamCreate(&own_stream, 1));
+    found_here = gpu_alloc(16);
+}
+
+void gpu_close_thread(void)
+{
+    gpu_sync();
+    CHECK(StreamDestroy(own_stream));
 }
 
 DevicePtr gpu_alloc(size_t bytes)
@@ -144,7 +167,7 @@ void gpu_free(DevicePtr buffer)
 
 void gpu_set(DevicePtr buffer, int byte, size_t bytes)
 {
-    CHECK(MemsetD8Async(buffer, (unsigned char)byte, bytes, cu.stream));
+    CHECK(MemsetD8Async(buffer, (unsigned char)byte, bytes, own_stream));
 }
 
 void gpu_read(void *to, DevicePtr from, size_t bytes)
@@ -161,12 +184,12 @@ void gpu_write(DevicePtr to, const void *from, size_t bytes)
 
 void gpu_sync(void)
 {
-    CHECK(StreamSynchronize(cu.stream));
+    CHECK(StreamSynchronize(own_stream));
 }
 
 void *gpu_stream(void)
 {
-    return cu.stream;
+    return own_stream;
 }
 
 const char *gpu_name(void)
@@ -183,7 +206,7 @@ int gpu_driver_version(void)
 
 static void launch(Any kernel, void **args)
 {
-    CHECK(LaunchKernel(kernel, 1056, 1, 1, 256, 1, 1, 0, cu.stream, args, NULL));
+    CHECK(LaunchKernel(kernel, 1056, 1, 1, 256, 1, 1, 0, own_stream, args, NULL));
 }
 
 void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsigned seed,
@@ -201,16 +224,32 @@ void gpu_gate(DevicePtr g, DevicePtr u, int64_t n)
     launch(cu.gate, args);
 }
 
-uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first)
+void gpu_compare_begin(void)
 {
-    uint64_t found[2] = {0, UINT64_MAX};
+    uint64_t none[2] = {0, UINT64_MAX};
+    gpu_write(found_here, none, sizeof none);
+}
+
+void gpu_compare_more(DevicePtr a, DevicePtr b, size_t bytes)
+{
     long long n = (long long)(bytes / 2);
-    void *args[] = {&a, &b, &n, &cu.found};
-    gpu_write(cu.found, found, sizeof found);
+    void *args[] = {&a, &b, &n, &found_here};
     launch(cu.compare, args);
-    gpu_read(found, cu.found, sizeof found);
+}
+
+uint64_t gpu_compare_end(uint64_t *first)
+{
+    uint64_t found[2];
+    gpu_read(found, found_here, sizeof found);
     *first = found[1];
     return found[0];
+}
+
+uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first)
+{
+    gpu_compare_begin();
+    gpu_compare_more(a, b, bytes);
+    return gpu_compare_end(first);
 }
 
 void *gpu_kernel(const char *text, const char *name)
@@ -223,7 +262,7 @@ void *gpu_kernel(const char *text, const char *name)
 void gpu_launch(void *kernel, const unsigned grid[3], unsigned block, unsigned shared_bytes,
                 void **parameters)
 {
-    CHECK(LaunchKernel(kernel, grid[0], grid[1], grid[2], block, 1, 1, shared_bytes, cu.stream,
+    CHECK(LaunchKernel(kernel, grid[0], grid[1], grid[2], block, 1, 1, shared_bytes, own_stream,
                        parameters, NULL));
 }
 
@@ -236,16 +275,39 @@ void gpu_map_rows(void *map, DevicePtr data, unsigned rows, unsigned length, uns
                                SWIZZLE_128B, PROMOTE_256B, 0));
 }
 
-void gpu_graph(void (*work)(void *user, void *stream), void *user, int times)
+float gpu_graph(void (*work)(void *user, void *stream), void *user, int times)
 {
-    Any graph, exec;
-    CHECK(StreamBeginCapture(cu.stream, 1));
-    work(user, cu.stream);
-    CHECK(StreamEndCapture(cu.stream, &graph));
+    Any graph, exec, start, end;
+    float milliseconds;
+    CHECK(StreamBeginCapture(own_stream, 1));
+    work(user, own_stream);
+    CHECK(StreamEndCapture(own_stream, &graph));
     CHECK(GraphInstantiate(&exec, graph, 0));
-    for (int i = 0; i < times; i++)
-        CHECK(GraphLaunch(exec, cu.stream));
+    CHECK(EventCreate(&start, 0));
+    CHECK(EventCreate(&end, 0));
+    CHECK(GraphLaunch(exec, own_stream));
+    CHECK(EventRecord(start, own_stream));
+    for (int i = 1; i < times; i++)
+        CHECK(GraphLaunch(exec, own_stream));
+    CHECK(EventRecord(end, own_stream));
     gpu_sync();
+    CHECK(EventElapsedTime(&milliseconds, start, end));
     CHECK(GraphExecDestroy(exec));
     CHECK(GraphDestroy(graph));
+    return times > 1 ? milliseconds * 1000 / (float)(times - 1) : 0;
+}
+
+float gpu_microseconds(void (*work)(void *user, void *stream), void *user, int times)
+{
+    Any start, end;
+    float milliseconds;
+    CHECK(EventCreate(&start, 0));
+    CHECK(EventCreate(&end, 0));
+    CHECK(EventRecord(start, own_stream));
+    for (int i = 0; i < times; i++)
+        work(user, own_stream);
+    CHECK(EventRecord(end, own_stream));
+    gpu_sync();
+    CHECK(EventElapsedTime(&milliseconds, start, end));
+    return milliseconds * 1000 / (float)times;
 }

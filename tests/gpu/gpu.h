@@ -10,6 +10,10 @@ typedef uint64_t DevicePtr;
 
 /* Each ends the program with the driver's words if the call fails: a test that cannot run fails. */
 void gpu_open(void);
+void gpu_open_device(int ordinal);
+/* Another thread of the process: a stream of its own, which its calls below go to. */
+void gpu_open_thread(void);
+void gpu_close_thread(void);
 DevicePtr gpu_alloc(size_t bytes);
 void gpu_free(DevicePtr buffer);
 void gpu_set(DevicePtr buffer, int byte, size_t bytes);
@@ -25,6 +29,11 @@ void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsig
 /* Elements of two bytes that differ; *first is the least index of one. */
 uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first);
 
+/* The same over several comparisons, in the stream's order. */
+void gpu_compare_begin(void);
+void gpu_compare_more(DevicePtr a, DevicePtr b, size_t bytes);
+uint64_t gpu_compare_end(uint64_t *first);
+
 /* g = bf16(silu(g)) * u, in bf16. */
 void gpu_gate(DevicePtr g, DevicePtr u, int64_t n);
 
@@ -36,7 +45,10 @@ void gpu_launch(void *kernel, const unsigned grid[3], unsigned block, unsigned s
  * the product kernels take them. */
 void gpu_map_rows(void *map, DevicePtr data, unsigned rows, unsigned length, unsigned box_rows);
 
-/* Runs `work` under stream capture, then replays the graph `times` times. */
-void gpu_graph(void (*work)(void *user, void *stream), void *user, int times);
+/* Runs `work` under stream capture, then replays the graph `times` times; microseconds of each but
+ * the first. */
+float gpu_graph(void (*work)(void *user, void *stream), void *user, int times);
+/* The same for calls that the host makes. */
+float gpu_microseconds(void (*work)(void *user, void *stream), void *user, int times);
 
 #endif

@@ -124,59 +124,11 @@ static int run_bits(const iso_module *module, int n_rows, char **rows)
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Row (a, b) of the probe has units everywhere but +M in leaf a and -M in leaf b: what joins one of
- * them before they meet is lost, so the row's sum counts the leaves outside the least subtree with
- * both. A leaf is one tensor-core group of 16. */
 typedef struct Order {
     const iso_module *module;
     const char *op, *layout;
     Whole whole;
-    int leaves;
-    bool pairwise;
 } Order;
-
-enum { LEAF = 16, BF16_ONE = 0x3F80, BF16_BIG = 0x7180 };
-
-/* Leaves under the least node of the balanced tree of n leaves from `at` that has both. */
-static int pairwise_meet(int at, int n, int a, int b)
-{
-    int left = 1;
-    while (left * 2 < n)
-        left *= 2;
-    if (b < at + left)
-        return pairwise_meet(at, left, a, b);
-    if (a >= at + left)
-        return pairwise_meet(at + left, n - left, a, b);
-    return n;
-}
-
-static void fill_probe(Order *order)
-{
-    uint16_t *x = order->whole.tensor[0].data, *w = order->whole.tensor[1].data;
-    int64_t k = order->whole.tensor[0].shape[1], columns = order->whole.tensor[1].shape[0];
-    for (int64_t i = 0; i < columns * k; i++)
-        w[i] = BF16_ONE;
-    for (int a = 0; a < order->leaves; a++)
-        for (int b = a + 1; b < order->leaves; b++, x += k) {
-            for (int64_t i = 0; i < k; i++)
-                x[i] = BF16_ONE;
-            x[a * LEAF + a % LEAF] = BF16_BIG;
-            x[b * LEAF + (b + 3) % LEAF] = BF16_BIG | 0x8000;
-        }
-}
-
-/* What the contract's tree gives, from its definition alone. */
-static void expect_probe(Order *order)
-{
-    float *y = order->whole.expected[2];
-    int64_t columns = order->whole.tensor[1].shape[0];
-    for (int a = 0; a < order->leaves; a++)
-        for (int b = a + 1; b < order->leaves; b++)
-            for (int64_t c = 0; c < columns; c++)
-                *y++ = (float)(LEAF * (order->leaves -
-                                       (order->pairwise ? pairwise_meet(0, order->leaves, a, b)
-                                                        : b + 1)));
-}
 
 static int order_rank(int rank, int ranks, void *user)
 {
@@ -194,20 +146,12 @@ static int order_rank(int rank, int ranks, void *user)
 
 static int run_order(const iso_module *module)
 {
-    static const struct {
-        const char *op;
-        int leaves;
-        bool pairwise;
-    } ops[] = {{"nine", 9, false}, {"twelve", 12, true}, {"sixteen", 16, true}};
     int failed = 0, trees = 0, pids[GROUP_RANKS];
-    for (size_t o = 0; o < sizeof ops / sizeof ops[0]; o++) {
-        Order order = {.module = module,
-                       .op = ops[o].op,
-                       .leaves = ops[o].leaves,
-                       .pairwise = ops[o].pairwise};
-        whole_open(&order.whole, module, order.op, order.leaves * (order.leaves - 1) / 2);
-        fill_probe(&order);
-        expect_probe(&order);
+    for (int o = 0; o < N_PROBES; o++) {
+        Order order = {.module = module, .op = probes[o].op};
+        whole_open(&order.whole, module, order.op, probe_rows(&probes[o]));
+        fill_probe(&probes[o], &order.whole);
+        expect_probe(&probes[o], &order.whole);
         for (int l = 0; l < module->manifest->n_layouts; l++) {
             int needs;
             order.layout = module->manifest->layouts[l].name;

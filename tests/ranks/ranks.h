@@ -36,6 +36,22 @@ iso_group *join_group(const iso_module *module, const char *where, int rank, int
 iso_status run_op(iso_group *group, const Whole *whole, const iso_op *op, int64_t *differ);
 const iso_op *op_of(const iso_module *module, const char *name, const char *layout, int rank);
 
+/* Row (a, b) of the probe has units everywhere but +M in leaf a and -M in leaf b: what joins one of
+ * them before they meet is lost, so the row's sum counts the leaves outside the least subtree with
+ * both. A leaf is one tensor-core group of 16. */
+typedef struct Probe {
+    const char *op; /* of order.iso */
+    int leaves;
+    bool pairwise;
+} Probe;
+
+enum { N_PROBES = 3 };
+extern const Probe probes[N_PROBES];
+int64_t probe_rows(const Probe *probe);
+void fill_probe(const Probe *probe, Whole *whole);
+/* From the tree's definition alone. */
+void expect_probe(const Probe *probe, Whole *whole);
+
 /* Runs `work` in a process per rank; returns when all have ended. `pids` may be NULL. The result is
  * the number of ranks whose work did not return 0. */
 typedef int (*RankWork)(int rank, int ranks, void *user);
