@@ -42,7 +42,7 @@ static void drop(Server *s, int rank, WireKind why)
 
 /* ---- meeting ---- */
 
-/* A client that says nothing must not keep the server. */
+/* A client that says nothing must not keep the server, a stranger least of all. */
 static void limit_waits(int client, double seconds)
 {
     time_t whole = (time_t)seconds;
@@ -57,7 +57,7 @@ static bool admit(Server *s)
     int client = accept(s->listener, NULL, NULL);
     if (client < 0)
         return false;
-    limit_waits(client, s->timeout);
+    limit_waits(client, s->timeout < 2 ? s->timeout : 2);
     if (!wire_read_head(client, &hello) || hello.kind != WIRE_HELLO || hello.rank < 0) {
         close(client);
         return false;
@@ -67,6 +67,7 @@ static bool admit(Server *s)
         close(client);
         return false;
     }
+    limit_waits(client, s->timeout);
     s->peer[hello.rank] = (Peer){.socket = client, .came = true};
     return true;
 }

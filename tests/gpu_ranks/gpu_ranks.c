@@ -95,8 +95,8 @@ static void repeat_thrice(void *user, void *stream)
         repeat_once(user, stream);
 }
 
-/* Threads of one process share the driver's lock, and a launch into a full queue keeps it: no thread
- * may queue so much that another cannot launch what it waits for. */
+/* Threads of one process share the driver's lock, and a launch into a full queue keeps it: no
+ * thread may queue so much that another cannot launch what it waits for. */
 enum { DEEP = 8 };
 
 static void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times)
