@@ -159,14 +159,17 @@ static void part_box(const Contract *contract, const Part *part, i64 rows, ExecB
     }
 }
 
+/* Live rows are counted from the first that the rank computes with, also in a join. */
 static void limit_live_rows(const CallState *c, ExecBox *box)
 {
     const Contract *contract = &c->session->contract;
-    for (int atom = 0; atom < contract->n_atoms; atom++) {
+    i64 first, end;
+    part_rows(&c->plan_op->part_of_rank[c->call->rank], c->call->rows, &first, &end);
+    end = first + c->call->live_rows;
+    for (int atom = 0; atom < contract->n_atoms && c->call->live_rows >= 0; atom++) {
         ExecRange *range = &box->atom[atom];
-        if (contract->axes[contract->atom_axis[atom]].free && c->call->live_rows >= 0 &&
-            range->hi - range->lo > c->call->live_rows)
-            range->hi = range->lo + c->call->live_rows;
+        if (contract->axes[contract->atom_axis[atom]].free && range->hi > end)
+            range->hi = range->lo > end ? range->lo : end;
     }
 }
 

@@ -142,7 +142,8 @@ iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t
 
 /* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
  * count, s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of
- * this rank's tensors, at most what their shapes say; rows past it are left untouched. */
+ * this rank's tensors (for a join: of the roots that it reads, which may have more rows than it
+ * finishes), at most what their shapes say; rows past it are left untouched. */
 typedef struct iso_run {
     int64_t rows;
     int schedule;
