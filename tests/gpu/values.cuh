@@ -6,7 +6,7 @@
 #include "iso_num.cuh"
 
 enum ValueKind {
-    VALUES_NORMAL,      // bell-shaped, a few binades
+    VALUES_NORMAL,      // bell-shaped, eight binades
     VALUES_ADVERSARIAL, // cancellation, subnormals, signed zeros, wide binades; Inf, NaN, overflow
                         // in some rows only, so that most results still say something
 };
@@ -47,11 +47,14 @@ ISO_FN float value_adversarial(unsigned seed, unsigned row, unsigned column)
     return value_bell(h) * value_power((int)(choice % 32) - 24);
 }
 
-// Scaled so that sums of a few thousand products stay in bf16's middle.
+// Scaled so that sums of a few thousand products stay in bf16's middle, and spread over eight
+// binades: in one, sums would be exact and no order of adding could be told from another.
 ISO_FN unsigned short value_bf16(int kind, unsigned seed, unsigned row, unsigned column)
 {
-    float v = kind == VALUES_NORMAL ? value_bell(value_hash(seed, row, column)) * value_power(-11)
-                                    : value_adversarial(seed, row, column);
+    int binade = -11 - (int)(value_hash(seed + 2, row, column) % 8);
+    float v = kind == VALUES_NORMAL
+                  ? value_bell(value_hash(seed, row, column)) * value_power(binade)
+                  : value_adversarial(seed, row, column);
     return iso_bf16_of_f32(v);
 }
 
