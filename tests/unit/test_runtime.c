@@ -1,5 +1,5 @@
-/* libiso without a GPU: the CPU device, every refusal, tables by coordinates, hostile manifests; and
- * what the launchers would send to a device, by a driver that only takes notes. */
+/* libiso without a GPU: the CPU device, every refusal, tables by coordinates, hostile manifests;
+ * and what the launchers would send to a device, by a driver that only takes notes. */
 #include "artefact.h"
 
 #include "module.h"
