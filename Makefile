@@ -4,8 +4,8 @@
 #   make check    every test that needs no GPU
 #   make          build only
 #
-# Also: lint, san (ASan + UBSan), clang, fuzz, bench, bench-ranks, install, clean, deps. Only install writes
-# outside build/
+# Also: lint, wheel (Python), san (ASan + UBSan), clang, fuzz, bench, bench-ranks, install, clean,
+# deps. Only install writes outside build/
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -45,7 +45,8 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all check unit gpu_suite demo lint san clang fuzz replay bench bench-ranks deps install clean
+.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-ranks deps \
+    install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -88,6 +89,17 @@ $(BUILD)/libiso.so: $(lib_obj) $(map)
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,libiso.so.0 $(mapflag) \
 	    -o $@ $(lib_obj) $(LIBS)
+
+# For the wheel, with what a user's machine may lack: libcrypto inside, where it cannot meet
+# Python's own, and jansson beside it, since distributions' static one fits no shared library.
+$(BUILD)/wheel/libiso.so: $(lib_obj) $(map)
+	@mkdir -p $(@D)
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -shared -s -Wl,-soname,libiso.so.0 $(mapflag) \
+	    -Wl,-rpath,'$$ORIGIN' -o $@ $(lib_obj) -ljansson -l:libcrypto.a -ldl -lpthread -lm
+
+wheel: $(BUILD)/wheel/libiso.so
+	@BUILD=$(BUILD) sh tests/tools/wheel.sh
 
 $(BUILD)/isoc: $(main_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"

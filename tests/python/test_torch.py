@@ -1,5 +1,6 @@
 """isoc.torch, and torch's own tensors, where torch is there."""
 
+import os
 import unittest
 
 import numpy as np
@@ -13,7 +14,7 @@ except ImportError:
 import isoc
 import isoc.torch
 
-from support import load, pattern
+from support import CUBINS, load, pattern
 
 
 def rms_norm(x, w):
@@ -149,6 +150,15 @@ class Torch(unittest.TestCase):
             one = torch.autograd.grad(own, (x, self.w))
             for a, b in zip(one, torch.autograd.grad(other, (x, self.w))):
                 self.assertTrue(torch.equal(a, b))
+
+    def test_readme(self):
+        folder, names = os.path.join(CUBINS, "readme"), {}
+        for block in ("1.py", "2.py"):
+            with open(os.path.join(folder, block), encoding="utf-8") as file:
+                text = file.read().replace("k.cubin", os.path.join(CUBINS, "smollm2-135m.cubin"))
+            # The example's operator has the name that this class's has.
+            exec(text.replace("function(norm,", 'function(norm, name="readme",'), names)
+        self.assertEqual(names["x"].grad.shape, (4, 576))
 
     def test_checkpointed(self):
         def model(x):

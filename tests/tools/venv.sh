@@ -3,7 +3,7 @@
 # Python.
 set -eu
 folder=$1; shift
-if [ "$(cat "$folder/.packages" 2>/dev/null)" != "$*" ]; then
+if [ ! -x "$folder/bin/python" ] || [ "$(cat "$folder/.packages" 2>/dev/null)" != "$*" ]; then
     rm -rf "$folder"
     python3 -m venv "$folder" >&2
     [ $# = 0 ] || "$folder/bin/pip" -q --disable-pip-version-check install "$@" >&2
