@@ -2,6 +2,8 @@
  * row however its batch is put together. */
 #include "attend_lab.h"
 
+#include <math.h>
+
 /* ---- by hand --------------------------------------------------------------------------------- */
 
 typedef struct Hand { /* one head of depth 16, n keys whose scores are given */
@@ -163,6 +165,55 @@ START_TEST(long_rows_are_as_the_clause_says)
             batch_token(&b, r, p);
     Bits bits = run(&a, &b);
     ck_assert_int_eq(compare_rows(&a, &b, &bits, AS_WRITTEN, false, 1), 0);
+    bits_free(&bits);
+    batch_free(&b);
+    front_close(&a.f);
+}
+END_TEST
+
+/* Of one row in f64, by the textbook: scale, cap and sinks in natural units. */
+static double near_softmax(const Attention *a, const Batch *b, const Bits *bits, bool sinks, int t,
+                           int h)
+{
+    const Attend *at = attend_of(a);
+    double scale = (double)iso_bits_f32(at->scale), cap = (double)iso_bits_f32(at->cap) * log(2);
+    double most = 0, sum = 0, value[DEPTH] = {0};
+    int p = b->position[t], from = at->window && p >= at->window ? p + 1 - (int)at->window : 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int key = from; key <= p + sinks; key++) {
+            double s = 0;
+            for (int i = 0; i < DEPTH && key <= p; i++)
+                s += (double)iso_f32_of_bf16(content(OF_QUERY, 0, p, h * DEPTH + i)) *
+                     (double)iso_f32_of_bf16(content(OF_KEY, 0, key, h / GROUP * DEPTH + i));
+            s = key > p ? (double)sink_of(h) : at->capped ? cap * tanh(s * scale)
+                                                          : s * scale * log(2);
+            most = pass == 0 && (key == from || s > most) ? s : most;
+            sum += pass ? exp(s - most) : 0;
+            for (int i = 0; pass && i < DEPTH && key <= p; i++)
+                value[i] += exp(s - most) * (double)iso_f32_of_bf16(
+                                                content(OF_VALUE, 0, key, h / GROUP * DEPTH + i));
+        }
+    double off = fabs((double)iso_bits_f32(bits->lse[t][h]) - most - log(sum));
+    for (int i = 0; i < DEPTH; i++) {
+        double e = fabs((double)iso_bits_f32(bits->o[t][h * DEPTH + i]) - value[i] / sum);
+        ck_assert_msg(e < 0.02, "token %d, head %d, element %d is off by %g", t, h, i, e);
+    }
+    return off;
+}
+
+START_TEST(values_are_near_softmax)
+{
+    const int length = 150;
+    Attention a;
+    Batch b;
+    attention_open(&a, forms[_i].text);
+    Bits bits = run_whole(&a, &length, 1, &b);
+    double most = attend_of(&a)->exp2 == FN_EXP2_D3 ? 2e-3 : 2e-5;
+    for (int t = 0; t < length; t += 7)
+        for (int h = 0; h < HEADS; h++) {
+            double off = near_softmax(&a, &b, &bits, forms[_i].sinks, t, h);
+            ck_assert_msg(off < most, "the lse of token %d is off by %g", t, off);
+        }
     bits_free(&bits);
     batch_free(&b);
     front_close(&a.f);
@@ -477,6 +528,7 @@ Suite *attend_suite(void)
     tcase_add_test(tc, a_nan_that_is_seen_stays);
     tcase_add_loop_test(tc, rows_are_as_the_clause_says, 0, FORMS);
     tcase_add_test(tc, long_rows_are_as_the_clause_says);
+    tcase_add_loop_test(tc, values_are_near_softmax, 0, FORMS);
     tcase_add_loop_test(tc, each_rule_shows, AS_WRITTEN + 1, VARIANTS);
     tcase_add_loop_test(tc, chunks_and_packing_move_no_bit, 0, FORMS);
     tcase_add_test(tc, permuted_tokens_move_no_bit);

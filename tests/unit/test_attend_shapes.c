@@ -23,7 +23,7 @@ typedef struct Output {
 
 static u16 element(int what, int token, int head, int i, bool half)
 {
-    u32 r = (u32)(what * 7919 + token * 104729 + head * 1299709 + i * 15485863);
+    u32 r = (u32)what * 7919 + (u32)token * 104729 + (u32)head * 1299709 + (u32)i * 15485863;
     r = (r ^ r >> 15) * 0x2c1b3c6du;
     r = (r ^ r >> 12) * 0x297a2d39u;
     r ^= r >> 15;
