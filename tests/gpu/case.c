@@ -35,15 +35,8 @@ static size_t tensor_bytes(const iso_tensor *tensor)
 bool case_has_rows(const Case *c, int tensor)
 {
     const MfTensor *t = &c->op->tensors[tensor];
-    return !c->module->manifest->atoms[t->axes[0].atom[0]].size;
-}
-
-static int64_t inner_elements(const iso_tensor *tensor)
-{
-    int64_t inner = 1;
-    for (int i = tensor->n_axes > 1; i < tensor->n_axes; i++)
-        inner *= tensor->shape[i];
-    return inner;
+    const MfAtom *atom = &c->module->manifest->atoms[t->axes[0].atom[0]];
+    return !atom->size && !atom->coordinate;
 }
 
 static bool among(const Seen *seen, const char *name)
@@ -96,10 +89,38 @@ void case_fill(Case *c, bool weights, unsigned shift)
         iso_tensor *t = &c->whole[i];
         if (!weights && !case_has_rows(c, i))
             continue;
-        gpu_fill_bf16((DevicePtr)(uintptr_t)t->data, t->n_axes > 1 ? t->shape[0] : 1,
-                      inner_elements(t) * (t->dtype == ISO_F32 ? 2 : 1), c->kind, sample_seed(i),
+        gpu_fill_bf16((DevicePtr)(uintptr_t)t->data, t->shape[0],
+                      t->stride[0] * (t->dtype == ISO_F32 ? 2 : 1), c->kind, sample_seed(i),
                       case_has_rows(c, i) ? shift : 0);
     }
+}
+
+/* Tables have room for every coordinate. */
+static void whole_tensor(Case *c, int index)
+{
+    iso_tensor *t = &c->whole[index];
+    int64_t stride = 1;
+    must(iso_op_tensor(c->base, ISO_PHASE_RUN, c->most, index, t, NULL), "iso_op_tensor");
+    for (int a = t->n_axes - 1; a >= 0; a--) {
+        t->shape[a] = t->shape[a] ? t->shape[a] : SAMPLE_TABLE;
+        t->stride[a] = stride;
+        stride *= t->shape[a];
+    }
+    c->bytes[index] = tensor_bytes(t);
+    t->data = (void *)(uintptr_t)gpu_alloc(c->bytes[index]);
+}
+
+static DevicePtr coordinates(const Case *c, bool sequence)
+{
+    DevicePtr device = gpu_alloc((size_t)c->most * 4);
+    int32_t *of = malloc((size_t)c->most * 4);
+    if (!of)
+        exit(5);
+    for (int64_t i = 0; i < c->most; i++)
+        of[i] = sample_coordinate(sequence, i);
+    gpu_write(device, of, (size_t)c->most * 4);
+    free(of);
+    return device;
 }
 
 void case_open(Case *c, const iso_module *module, const MfOp *op, int kind, int64_t rows,
@@ -115,13 +136,13 @@ void case_open(Case *c, const iso_module *module, const MfOp *op, int kind, int6
                 .totals = totals};
     must(iso_op_get(module, op->name, NULL, &c->base), "iso_op_get");
     for (int i = 0; i < c->n; i++) {
-        must(iso_op_tensor(c->base, ISO_PHASE_RUN, rows, i, &c->whole[i], NULL), "iso_op_tensor");
-        c->bytes[i] = tensor_bytes(&c->whole[i]);
-        c->whole[i].data = (void *)(uintptr_t)gpu_alloc(c->bytes[i]);
+        whole_tensor(c, i);
         if (i >= c->params)
             c->expected[i] = gpu_alloc(c->bytes[i]);
     }
     c->live = gpu_alloc(4);
+    c->positions = coordinates(c, false);
+    c->sequences = coordinates(c, true);
 }
 
 void case_close(Case *c)
@@ -138,6 +159,8 @@ void case_close(Case *c)
     if (c->workspace)
         gpu_free(c->workspace);
     gpu_free(c->live);
+    gpu_free(c->positions);
+    gpu_free(c->sequences);
 }
 
 void case_poison(Case *c)
@@ -153,6 +176,7 @@ void case_views(Case *c, const iso_op *op, iso_phase phase, int64_t rows, iso_te
         must(iso_op_tensor(op, phase, rows, i, &tensors[i], NULL), "iso_op_tensor");
         must(iso_op_origin(op, phase, rows, i, origin), "iso_op_origin");
         for (int a = 0; a < tensors[i].n_axes; a++) {
+            tensors[i].shape[a] = tensors[i].shape[a] ? tensors[i].shape[a] : SAMPLE_TABLE;
             tensors[i].stride[a] = c->whole[i].stride[a];
             offset += origin[a] * tensors[i].stride[a];
         }
@@ -228,6 +252,8 @@ iso_run case_run(Case *c, const iso_op *op, int64_t rows, int schedule)
     return (iso_run){.rows = rows,
                      .schedule = schedule,
                      .stream = gpu_stream(),
+                     .positions = (const int32_t *)(uintptr_t)c->positions,
+                     .sequences = (const int32_t *)(uintptr_t)c->sequences,
                      .workspace = (void *)(uintptr_t)c->workspace,
                      .workspace_bytes = c->workspace_bytes};
 }
@@ -244,12 +270,22 @@ static const int32_t *live_rows(Case *c, const iso_op *op, const Way *way)
     return (const int32_t *)(uintptr_t)c->live;
 }
 
+/* The run's rows are the base's from the rank's first, shifted. */
+static void shift_coordinates(const iso_op *op, iso_phase phase, const Way *way, iso_run *run)
+{
+    int64_t lo, hi;
+    part_rows_of(op_part(op, phase), way->rows, &lo, &hi);
+    run->positions += lo + way->shift;
+    run->sequences += lo + way->shift;
+}
+
 static void run_rank(Case *c, const iso_op *op, const Way *way, bool join)
 {
     iso_phase phase = join ? ISO_PHASE_PART : ISO_PHASE_RUN;
     iso_tensor tensors[MAX_TENSORS];
     iso_run run = case_run(c, op, way->rows, way->schedule);
     run.rows_device = live_rows(c, op, way);
+    shift_coordinates(op, phase, way, &run);
     case_views(c, op, phase, way->rows, tensors);
     c->totals->runs++;
     note_kernel(c, op, phase, way);
@@ -285,8 +321,9 @@ static void join_rank(Case *c, const iso_op *op, const Way *way)
     const void *roots[MAX_RANKS];
     for (int r = 0; r < MAX_RANKS; r++)
         roots[r] = (const void *)(uintptr_t)c->roots[r];
-    iso_run run = {.rows = way->rows, .stream = gpu_stream()};
+    iso_run run = case_run(c, op, way->rows, 0);
     run.rows_device = live_rows(c, op, way);
+    shift_coordinates(op, ISO_PHASE_JOIN, way, &run);
     case_views(c, op, ISO_PHASE_JOIN, way->rows, tensors);
     note_kernel(c, op, ISO_PHASE_JOIN, way);
     must(iso_op_join(op, roots, op->layout->ranks, tensors, c->n, &run), "iso_op_join");

@@ -32,7 +32,8 @@ typedef struct Case {
     DevicePtr expected[MAX_TENSORS]; /* the base's results */
     DevicePtr workspace, roots[MAX_RANKS];
     size_t workspace_bytes, roots_bytes;
-    DevicePtr live; /* an int32 */
+    DevicePtr live;                /* an int32 */
+    DevicePtr positions, sequences; /* of the base's rows */
     bool blind;     /* there is no base: nothing is compared */
     Seen *seen;     /* NULL, or where each run's kernels are noted */
     int shard, shards; /* which kernels are new at all: one share of all, by their hash */
@@ -63,7 +64,7 @@ void case_base(Case *c);
 const iso_op *case_op(const Case *c, const MfLayout *layout, int rank);
 /* The rank's views of the whole tensors. */
 void case_views(Case *c, const iso_op *op, iso_phase phase, int64_t rows, iso_tensor *tensors);
-/* A run with this case's stream and workspace. */
+/* A run with this case's stream and workspace; its rows are the base's, from row 0 on. */
 iso_run case_run(Case *c, const iso_op *op, int64_t rows, int schedule);
 /* All ranks one after another, each result compared with the base's rows. */
 void case_way(Case *c, const Way *way);

@@ -21,11 +21,17 @@ typedef struct Host {
     const Manifest *manifest;
     List atom[MF_MAX_ATOMS]; /* n == 0: all */
     void *data[MAX_TENSORS];
+    int32_t *positions, *sequences;
 } Host;
 
 unsigned sample_seed(int tensor)
 {
     return 1000u + 17u * (unsigned)tensor;
+}
+
+int32_t sample_coordinate(bool sequence, int64_t row)
+{
+    return (int32_t)(value_hash(sequence ? 92 : 91, (unsigned)row, 0) % SAMPLE_TABLE);
 }
 
 /* ---- which indices ---- */
@@ -118,22 +124,28 @@ static bool make_tensor(Host *h, int tensor)
 {
     const MfTensor *t = &h->sample->op->tensors[tensor];
     const iso_tensor *whole = &h->sample->whole[tensor];
-    int64_t inner = 1;
-    for (int a = t->n_axes > 1; a < t->n_axes; a++)
-        inner *= whole->shape[a];
-    int64_t rows = t->n_axes > 1 ? whole->shape[0] : 1;
+    int64_t rows = whole->shape[0], inner = whole->stride[0];
     h->data[tensor] = calloc((size_t)(rows * inner) + 1, whole->dtype == ISO_F32 ? 4 : 2);
     if (!h->data[tensor])
         return false;
     if (tensor >= h->sample->op->n_params)
         return true;
-    if (t->n_axes == 1) {
-        fill_row(h, tensor, 0, inner);
-        return true;
-    }
-    for (int64_t k = 0; k < axis_count(h, &t->axes[0]); k++)
-        fill_row(h, tensor, axis_index(h, &t->axes[0], k), inner);
+    bool all = t->n_axes == 1 || h->manifest->atoms[t->axes[0].atom[0]].coordinate;
+    for (int64_t k = 0; k < (all ? rows : axis_count(h, &t->axes[0])); k++)
+        fill_row(h, tensor, all ? k : axis_index(h, &t->axes[0], k), inner);
     return true;
+}
+
+static bool make_coordinates(Host *h)
+{
+    size_t rows = (size_t)h->sample->rows;
+    h->positions = malloc(rows * 4);
+    h->sequences = malloc(rows * 4);
+    for (size_t i = 0; h->positions && h->sequences && i < rows; i++) {
+        h->positions[i] = sample_coordinate(false, (int64_t)i);
+        h->sequences[i] = sample_coordinate(true, (int64_t)i);
+    }
+    return h->positions && h->sequences;
 }
 
 /* ---- running and comparing ---- */
@@ -155,6 +167,8 @@ static bool execute(Host *h, isoc_session *session)
                       .phase = ISOC_RUN,
                       .rows = h->sample->rows,
                       .live_rows = -1,
+                      .positions = h->positions,
+                      .sequences = h->sequences,
                       .tensors = tensors,
                       .select = select,
                       .n_select = n_select,
@@ -216,13 +230,13 @@ bool sample_check(isoc_session *session, const Sample *sample, SampleReport *rep
     Host *h = calloc(1, sizeof *h);
     const MfOp *op = sample->op;
     int n = op->n_params + op->n_results;
-    bool done = h != NULL;
     memset(report, 0, sizeof *report);
     if (!h)
         return false;
     h->sample = sample;
     h->manifest = sample->module->manifest;
     choose_all(h);
+    bool done = make_coordinates(h);
     for (int i = 0; done && i < n; i++)
         done = make_tensor(h, i);
     done = done && execute(h, session) && compare_all(h, report);
@@ -233,6 +247,8 @@ bool sample_check(isoc_session *session, const Sample *sample, SampleReport *rep
              report->compared / (uint64_t)axis_count(h, &op->tensors[op->n_params].axes[0]));
     for (int i = 0; i < n; i++)
         free(h->data[i]);
+    free(h->positions);
+    free(h->sequences);
     free(h);
     return done;
 }

@@ -23,6 +23,10 @@ typedef struct SampleReport {
     char what[160]; /* which rows and columns */
 } SampleReport;
 
+enum { SAMPLE_TABLE = 1000 }; /* rows of a table that tokens index by position or sequence */
+/* The coordinate of a row of the base, less than that. */
+int32_t sample_coordinate(bool sequence, int64_t row);
+
 /* The seed of a parameter's values. */
 unsigned sample_seed(int tensor);
 
