@@ -20,7 +20,7 @@ struct Store {
     int absent, unequal; /* rank, or -1 */
     unsigned char *gathered; /* the running gather's records, once they came */
     size_t gathered_size;
-    volatile uint32_t state[GROUP_RANKS];
+    _Atomic uint32_t state[GROUP_RANKS]; /* read without the lock */
     volatile uint32_t *mirror;
 };
 

@@ -219,6 +219,7 @@ static int hung_rank(int rank, int ranks, void *user)
     const Faults *f = user;
     iso_group *group = join_group(f->module, f->bootstrap, rank, ranks, f->timeout, BYTES, 0);
     int bad = learnt(run_until_failure(group, f, rank), ISO_RANK_TIMEOUT, f->wrong, "residual");
+    iso_group_destroy(group);
     return bad;
 }
 
