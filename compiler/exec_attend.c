@@ -25,8 +25,9 @@ typedef struct Stored {
     i64 by_atom[MAX_ATOMS];
     i64 n;         /* elements of a key's row, */
     const i64 *at; /* and where they lie from its first */
-    i64 key_step, element_step; /* in `elements` */
-    FdpaElem *elements;
+    bool by_key;   /* panels are of keys, along their elements; else of elements, along keys */
+    i64 depth;     /* of a panel */
+    FdpaElem *panels;
     bool *seen;    /* by key */
     int sequence;  /* that they are of; -1: none */
     i64 batch;     /* offset of the row's indices */
@@ -45,7 +46,8 @@ typedef struct Attending {
     i64 capacity;    /* keys that there is room for, in whole blocks */
     Stored keys, values;
     float *scores, *weights; /* of a block */
-    FdpaElem *weight, *weight_group, *value_group;
+    FdpaElem *weight;        /* by key */
+    FdpaElem *weight_group, *value_group;
 } Attending;
 
 /* What a row keeps: of a split, or of all splits before. */
@@ -94,14 +96,22 @@ static void stored_init(Attending *a, int arg, Stored *s)
     exec_atom_strides(a->contract, s->tensor, s->memory, s->by_atom);
 }
 
-static void stored_room(Attending *a, Stored *s, i64 row, bool by_key)
+static void stored_room(Attending *a, Stored *s, bool by_key)
 {
-    s->key_step = by_key ? row : 1;
-    s->element_step = by_key ? 1 : a->capacity;
-    s->elements = scratch_array(a->scope->scratch, FdpaElem, row * a->capacity);
-    for (i64 i = 0; i < row * a->capacity; i++)
-        s->elements[i] = nothing;
+    i64 rows = by_key ? a->capacity : s->n;
+    s->by_key = by_key;
+    s->depth = by_key ? a->depth : a->capacity;
+    i64 n = (i64)fdpa_panels_size(a->class, (size_t)rows, (size_t)s->depth);
+    s->panels = scratch_array(a->scope->scratch, FdpaElem, n);
+    for (i64 i = 0; i < n; i++)
+        s->panels[i] = nothing;
     s->seen = scratch_array(a->scope->scratch, bool, a->capacity);
+}
+
+static FdpaElem *stored_at(const Stored *s, i64 key, i64 i)
+{
+    i64 row = s->by_key ? key : i, k = s->by_key ? i : key;
+    return &s->panels[(row / FDPA_PANEL * s->depth + k) * FDPA_PANEL + row % FDPA_PANEL];
 }
 
 /* `at`: the row's index of each atom. */
@@ -128,8 +138,7 @@ static void see(const Attending *a, Stored *s, i64 key)
                                s->by_atom[a->attend->position] * key;
     const u16 *row = (const u16 *)t->data + t->offset + place + s->batch;
     for (i64 i = 0; i < s->n; i++)
-        s->elements[key * s->key_step + i * s->element_step] =
-            fdpa_elem(fdpa_type(s->tensor->type), row[s->at[i]]);
+        *stored_at(s, key, i) = fdpa_elem(fdpa_type(s->tensor->type), row[s->at[i]]);
     s->seen[key] = true;
 }
 
@@ -142,16 +151,20 @@ static float scaled(const Attending *a, float score)
     return a->attend->capped ? iso_mul(iso_tanh(t), iso_bits_f32(a->attend->cap)) : t;
 }
 
-/* The block's exponents, and their maximum. */
-static float block_scores(Attending *a, Range seen)
+/* The block's exponents, and their maximum. What stands beside a seen key in its panel is computed
+ * too, and never read. */
+static float block_scores(Attending *a, i64 block, Range seen)
 {
     float most = 0;
-    for (i64 key = seen.lo; key < seen.hi; key++) {
+    for (i64 key = seen.lo; key < seen.hi; key++)
         see(a, &a->keys, key);
-        float t = scaled(a, fdpa_chain(a->class, a->query, a->keys.elements + key * a->depth,
-                                       (size_t)a->depth, 0));
-        a->scores[key - seen.lo] = t;
-        most = key == seen.lo ? t : iso_max(most, t);
+    FdpaTile t = {.a = a->query, .b = stored_at(&a->keys, block, 0), .m = 1,
+                  .n = (size_t)(seen.hi - block), .kp = (size_t)a->depth, .k1 = (size_t)a->depth,
+                  .out = a->scores, .ld = (size_t)a->attend->block};
+    fdpa_tile(a->class, &t);
+    for (i64 i = seen.lo - block; i < seen.hi - block; i++) {
+        a->scores[i] = scaled(a, a->scores[i]);
+        most = i == seen.lo - block ? a->scores[i] : iso_max(most, a->scores[i]);
     }
     return most;
 }
@@ -172,7 +185,7 @@ static void block_sums(const Attending *a, i64 block, Range seen, Lanes *lanes)
     for (i64 key = seen.lo; key < seen.hi; key++) {
         i64 i = key - block, lane = i / RUN % LANES;
         i64 part = (i / (RUN * LANES) * RUN + i % RUN) / part_length;
-        add_present(&has[lane][part], &sum[lane][part], true, a->weights[key - seen.lo]);
+        add_present(&has[lane][part], &sum[lane][part], true, a->weights[i]);
     }
     for (int lane = 0; lane < LANES; lane++) {
         for (int part = 0; part < PARTS; part += 2)
@@ -190,40 +203,47 @@ static FdpaElem rounded(const Attending *a, float weight)
                                         : fdpa_elem(FDPA_BF16, iso_bf16_of_f32(weight));
 }
 
-/* One step of each group of keys, anchored at the block, that has a seen one; unseen ones are no
- * members. */
-static float block_value(const Attending *a, i64 block, Range seen, const FdpaElem *column, float c)
+/* One step of a group of keys that holds unseen ones: these are no members. */
+static void group_values(Attending *a, i64 group, Range seen, float *o)
 {
-    int group = a->class->group;
-    for (i64 lo = block + (seen.lo - block) / group * group; lo < seen.hi; lo += group) {
-        for (int i = 0; i < group; i++) {
-            bool member = lo + i >= seen.lo && lo + i < seen.hi;
-            a->weight_group[i] = member ? a->weight[lo + i - seen.lo] : nothing;
-            a->value_group[i] = member ? column[lo + i] : nothing;
+    int n = a->class->group;
+    for (i64 e = 0; e < a->values.n; e++) {
+        for (int i = 0; i < n; i++) {
+            bool member = group + i >= seen.lo && group + i < seen.hi;
+            a->weight_group[i] = member ? a->weight[group + i] : nothing;
+            a->value_group[i] = member ? *stored_at(&a->values, group + i, e) : nothing;
         }
-        c = fdpa_step(a->class, a->weight_group, a->value_group, c);
+        o[e] = fdpa_step(a->class, a->weight_group, a->value_group, o[e]);
     }
-    return c;
 }
 
-static void block_values(Attending *a, i64 block, Range seen, bool first, float alpha, float *o)
+/* Groups of keys are counted from the block's start, which is a multiple of their length. */
+static void block_values(Attending *a, i64 block, Range seen, float *o)
 {
+    i64 n = a->class->group, lo = (seen.lo + n - 1) / n * n, hi = seen.hi / n * n;
     for (i64 key = seen.lo; key < seen.hi; key++) {
         see(a, &a->values, key);
-        a->weight[key - seen.lo] = rounded(a, a->weights[key - seen.lo]);
+        a->weight[key] = rounded(a, a->weights[key - block]);
     }
-    for (i64 i = 0; i < a->values.n; i++)
-        o[i] = block_value(a, block, seen, a->values.elements + i * a->capacity,
-                           first ? 0 : iso_mul(o[i], alpha));
+    if (seen.lo < lo)
+        group_values(a, lo - n, seen, o);
+    if (lo < hi) {
+        FdpaTile t = {.a = a->weight, .b = a->values.panels, .m = 1, .n = (size_t)a->values.n,
+                      .kp = (size_t)a->capacity, .k0 = (size_t)lo, .k1 = (size_t)hi, .out = o,
+                      .ld = (size_t)a->values.n, .accumulate = true};
+        fdpa_tile(a->class, &t);
+    }
+    if (hi < seen.hi && hi >= lo)
+        group_values(a, hi, seen, o);
 }
 
 static void attend_block(Attending *a, i64 block, Range seen, Triple *split, Lanes *lanes)
 {
     Lanes sums;
     bool first = !split->present;
-    float most = block_scores(a, seen), m = first ? most : iso_max(split->m, most);
+    float most = block_scores(a, block, seen), m = first ? most : iso_max(split->m, most);
     float alpha = first ? 1 : exponential(a, iso_sub(split->m, m));
-    for (i64 i = 0; i < seen.hi - seen.lo; i++)
+    for (i64 i = seen.lo - block; i < seen.hi - block; i++)
         a->weights[i] = exponential(a, iso_sub(a->scores[i], m));
     block_sums(a, block, seen, &sums);
     for (int lane = 0; lane < LANES; lane++) {
@@ -231,8 +251,10 @@ static void attend_block(Attending *a, i64 block, Range seen, Triple *split, Lan
             lanes->sum[lane] = iso_mul(lanes->sum[lane], alpha);
         add_present(&lanes->has[lane], &lanes->sum[lane], sums.has[lane], sums.sum[lane]);
     }
+    for (i64 i = 0; !a->node->lse && i < a->values.n; i++)
+        split->o[i] = first ? 0 : iso_mul(split->o[i], alpha);
     if (!a->node->lse)
-        block_values(a, block, seen, first, alpha, split->o);
+        block_values(a, block, seen, split->o);
     split->m = m;
     split->present = true;
 }
@@ -405,9 +427,9 @@ static void open_stored(Attending *a)
     list_elements(scratch, &over, &a->keys);
     list_elements(scratch, &values, &a->values);
     a->depth = (i64)fdpa_padded(a->class, (size_t)a->keys.n);
-    stored_room(a, &a->keys, a->depth, true);
+    stored_room(a, &a->keys, true);
     if (!a->node->lse)
-        stored_room(a, &a->values, a->values.n, false);
+        stored_room(a, &a->values, false);
 }
 
 static void open_block(Attending *a)
@@ -416,7 +438,7 @@ static void open_block(Attending *a)
     i64 block = a->attend->block;
     a->scores = scratch_array(scratch, float, block);
     a->weights = scratch_array(scratch, float, block);
-    a->weight = scratch_array(scratch, FdpaElem, block);
+    a->weight = scratch_array(scratch, FdpaElem, a->capacity);
     a->weight_group = scratch_array(scratch, FdpaElem, a->class->group);
     a->value_group = scratch_array(scratch, FdpaElem, a->class->group);
     a->query = scratch_array(scratch, FdpaElem, a->depth);

@@ -1,6 +1,6 @@
-/* A tile of rows as a kernel computes it, in C: every block of the tile for all of its rows, masks by
- * selection, sums held at +0 where nothing is, values past the tile's end zeroed. By clause 6.15
- * these are the executor's bits. */
+/* A tile of rows as a kernel computes it, in C: every block of the tile for all of its rows, masks
+ * by selection, sums held at +0 where nothing is, values past the tile's end zeroed. By clause
+ * 6.15 these are the executor's bits. */
 #include "attend_lab.h"
 
 enum { TILE = 64, BLOCK = 128 };
@@ -37,7 +37,7 @@ static float tile_score(const Tile *t, const Row *row, i64 key)
     return iso_mul(fdpa_step(t->a->contract.numerics, q, k, 0), iso_bits_f32(t->at->scale));
 }
 
-/* A thread of the quad has columns 2 l and 2 l + 1 of every eight: four chains of a quarter each. */
+/* A thread of the quad has columns 2 l and 2 l + 1 of every eight: four chains, a quarter each. */
 static float lane_sum(const float *p, int n, int lane)
 {
     float chain[4];
@@ -142,8 +142,9 @@ static int compare_row(const Bits *bits, int token, int head, const Row *row)
     return n;
 }
 
-/* Rows `first` to `first + TILE` of a request whose bits the executor has given; how many differ. */
-static int compare_tile(const Attention *a, const Bits *bits, int first, int n, int head, int *again)
+/* `n` rows of a request from `first` on, whose bits the executor has given; how many differ. */
+static int compare_tile(const Attention *a, const Bits *bits, int first, int n, int head,
+                        int *again)
 {
     Row rows[TILE] = {{.lo = 0}};
     u16 query[TILE][DEPTH];
