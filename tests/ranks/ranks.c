@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -280,6 +282,33 @@ static int absent_rank(int rank, int ranks, void *user)
     return learnt(iso_group_create(&group, f->module, &config), ISO_RANK_TIMEOUT, f->wrong, "");
 }
 
+/* Something else connects to where the ranks meet: one stream of garbage, one of silence. The last
+ * process is the stranger; the ranks meet all the same. */
+static int strange_rank(int rank, int ranks, void *user)
+{
+    const Faults *f = user;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char garbage[64];
+    if (rank < ranks - 1) {
+        nap(rank ? 300 : 0);
+        iso_group_destroy(join_group(f->module, f->bootstrap, rank, ranks - 1, 60, BYTES, 0));
+        return 0;
+    }
+    snprintf(at.sun_path, sizeof at.sun_path, "%s/iso-group", f->bootstrap + strlen("file:"));
+    memset(garbage, 0xA5, sizeof garbage);
+    int streams[2] = {socket(AF_UNIX, SOCK_STREAM, 0), socket(AF_UNIX, SOCK_STREAM, 0)};
+    for (int i = 0; i < 2; i++)
+        for (int tries = 0; connect(streams[i], (struct sockaddr *)&at, sizeof at); tries++) {
+            if (tries == 1000)
+                die("the stranger found nobody");
+            nap(5);
+        }
+    if (send(streams[0], garbage, sizeof garbage, MSG_NOSIGNAL) < 0)
+        die("the stranger could not speak");
+    nap(3000);
+    return 0;
+}
+
 enum { FAULT_RANKS = 4, KILLS = 10 };
 
 /* Each rank in turn, rank 0 with the meeting point included, at moments from the first meeting to
@@ -329,6 +358,11 @@ static int run_faults(const iso_module *module, const iso_module *other)
     printf("ranks: ranks that hang: %s\n", bad ? "FAILED" : "the others time out and name them");
     failed |= bad != 0;
     failed |= run_once(&f, "a rank that does not come", 2, absent_rank);
+    int pids[GROUP_RANKS];
+    start_ranks(FAULT_RANKS, strange_rank, &f, pids);
+    bad = end_ranks(FAULT_RANKS, pids, -1);
+    printf("ranks: strangers where ranks meet: %s\n", bad ? "FAILED" : "the ranks meet");
+    failed |= bad != 0;
     f.timeout = 60;
     failed |= run_once(&f, "a rank with other weights", 3, mismatched_rank);
     f.other = other;
