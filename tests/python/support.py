@@ -3,6 +3,7 @@
 import os
 import sys
 import types
+import typing
 import unittest
 from unittest import mock
 
@@ -109,12 +110,17 @@ class OnlyCuda:
     __cuda_array_interface__ = None
 
 
+class Device(typing.NamedTuple):
+    type: str
+    index: int
+
+
 class FakeTensor:
     """As much of a torch tensor as isoc uses, over a NumPy array."""
 
     def __init__(self, array, dtype, device="cpu", index=None, requires_grad=False):
         self.array, self.dtype, self.requires_grad = array, dtype, requires_grad
-        self.device = types.SimpleNamespace(type=device, index=index)
+        self.device = Device(device, index)
         self.shape = array.shape
 
     def data_ptr(self):

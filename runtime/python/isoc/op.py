@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _PHASES = {"run": RUN, "part": PART, "join": JOIN}
 # Row counts that together tell an axis of all rows from one that a layout cuts.
 _PROBES = (1, 2, 7, 1000003)
+_PADS = tuple((0,) * (_native.MAX_AXES - n) for n in range(_native.MAX_AXES + 1))
+_AS_IT_IS = contextlib.nullcontext()
 
 
 class TensorSpec(NamedTuple):
@@ -78,6 +80,7 @@ class Op:
         self._n_params = n_params.value
         self._n = n_params.value + n_results.value
         names = tuple(slot.name for slot in self._slots_of(RUN))
+        self._packed = ctypes.c_char * (_native.TENSOR.size * self._n)
         self.params = names[:self._n_params]
         self.results = names[self._n_params:]
         self.needs_join = bool(_native.int_of("iso_op_needs_join", handle))
@@ -272,38 +275,36 @@ class _Call:
         self.stream = stream
         self.given: list[Any] = _ordered(op, params, named) + _results_of(op, out)
         # Whose library, device and stream the call is for.
-        self.like: tuple[Any, ...] = tuple(x for x in (*self.given, *like) if x is not None)
-        self.torch = next((x for x in self.like if tensors.is_torch(x)), None)
-        if phase == RUN:
-            self._need_all()
+        self.like: list[Any] = [x for x in (*self.given, *like) if x is not None]
+        self.torch = tensors.first_torch(self.like)
+        # Whether torch's current device and stream are the ones to run on.
+        self.on_torch = self.cuda and self.torch is not None and self.torch.device.type == "cuda"
+        if phase == RUN and any(x is None for x in self.given[:op._n_params]):
+            self._missing()
         self.rows = -1 if rows is None else rows
         self.views: list[tensors.View | None] = []
         self.run = _native.Run(schedule=schedule)
         self._keep: list[Any] = []
 
-    def _need_all(self) -> None:
+    def _missing(self) -> None:
         missing = [name for name, x in zip(self.op.params, self.given) if x is None]
-        if missing:
-            raise _native.error(Status.BAD_COUNT,
-                                f"op {self.op.name} takes {', '.join(self.op.params)}; missing: "
-                                f"{', '.join(missing)}")
+        raise _native.error(Status.BAD_COUNT,
+                            f"op {self.op.name} takes {', '.join(self.op.params)}; missing: "
+                            f"{', '.join(missing)}")
 
     # ---- device and stream ----
 
-    def _on_torch(self) -> bool:
-        return self.cuda and self.torch is not None and self.torch.device.type == "cuda"
-
     def on_stream(self) -> Any:
         """Holds torch's device and stream for the call, where torch has a say."""
-        if not self._on_torch():
-            return contextlib.nullcontext()
+        if not self.on_torch:
+            return _AS_IT_IS
         return memory.torch_stream(self.stream, self.torch.device.index)
 
     def _stream(self) -> int | None:
         """The stream as far as it is known before the tensors are looked at."""
         if not self.cuda:
             return None
-        if self._on_torch():
+        if self.on_torch:
             return memory.current_stream(self.torch.device)
         return None if self.stream is None else memory.stream_handle(self.stream)
 
@@ -343,9 +344,16 @@ class _Call:
 
     def _view(self, x: Any, index: int, stream: int | None) -> tensors.View:
         slot, view = self.slots[index], tensors.view(x, stream)
-        what = f"tensor {slot.name}"
         if view.dtype == tensors.BITS16 and slot.dtype == tensors.BF16:
             view.dtype = tensors.BF16
+        if (view.dtype != slot.dtype or len(view.shape) != len(slot.shape) or view.readonly
+                or view.cuda or self.cuda):
+            self._check(view, slot, index)
+        return view
+
+    def _check(self, view: tensors.View, slot: _Slot, index: int) -> None:
+        """Refuses what libiso could not: it sees an address and its own dtypes."""
+        what = f"tensor {slot.name}"
         if view.dtype != slot.dtype:
             raise _native.error(Status.BAD_TENSOR,
                                 f"op {self.op.name}: {what} has dtype {view.dtype_name}, the "
@@ -357,7 +365,6 @@ class _Call:
         if view.readonly and index >= self.op._n_params:
             raise _native.error(Status.BAD_TENSOR, f"op {self.op.name}: {what} is read-only")
         self._check_place(view, what)
-        return view
 
     def _rows(self) -> int:
         for view, slot in zip(self.views, self.slots):
@@ -378,13 +385,15 @@ class _Call:
     def tensors(self) -> ctypes.Array[ctypes.c_char]:
         """The iso_tensor array."""
         size = _native.TENSOR.size
-        packed = ctypes.create_string_buffer(size * self.op._n)
-        for i, view in enumerate(self.views):
+        packed, at = self.op._packed(), 0
+        for view in self.views:
             if view is not None:
-                n = len(view.shape)
-                pad = (0,) * (_native.MAX_AXES - n)
-                _native.TENSOR.pack_into(packed, i * size, self._address(view), view.dtype, n,
-                                         *view.shape, *pad, *view.strides, *pad)
+                shape = view.shape
+                n = len(shape)
+                pad = _PADS[n]
+                _native.TENSOR.pack_into(packed, at, view.address or self._address(view),
+                                         view.dtype, n, *shape, *pad, *view.strides, *pad)
+            at += size
         return packed
 
     @staticmethod
@@ -428,7 +437,7 @@ class _Call:
                 raise _native.error(Status.WORKSPACE, f"op {self.op.name}: the workspace must be "
                                                       "contiguous uint8")
             self.run.workspace, self.run.workspace_bytes = view.address, view.elements()
-        elif self._on_torch():
+        elif self.on_torch:
             address, kept = memory.workspaces.get(self.torch.device, self.run.stream or 0, size)
             self._keep.append(kept)
             self.run.workspace, self.run.workspace_bytes = address, size

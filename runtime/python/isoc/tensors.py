@@ -89,14 +89,24 @@ def _in_elements(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 # ---- torch ----------------------------------------------------------------------------------
 
+# Asked for at every call, and slow to tell: what a dtype and a device mean.
 _torch_dtypes: dict[Any, tuple[int, str]] = {}
+_torch_places: dict[Any, tuple[bool, int]] = {}
 
 
 def _torch_dtype(dtype: Any) -> tuple[int, str]:
-    known = _torch_dtypes.get(dtype)
-    if known is None:
-        name = str(dtype).rpartition(".")[2]
-        known = _torch_dtypes[dtype] = (_NAMES.get(name, OTHER), name)
+    name = str(dtype).rpartition(".")[2]
+    known = _torch_dtypes[dtype] = (_NAMES.get(name, OTHER), name)
+    return known
+
+
+def _torch_place(device: Any) -> tuple[bool, int]:
+    kind = device.type
+    if kind != "cpu" and kind != "cuda":
+        raise _native.error(Status.BAD_TENSOR, f"a tensor is on device {device}; isoc runs on cpu "
+                                               "and cuda")
+    index = device.index if kind == "cuda" else None
+    known = _torch_places[device] = (kind == "cuda", -1 if index is None else index)
     return known
 
 
@@ -114,15 +124,9 @@ def _view_torch(x: Any) -> View:
     if x.is_neg():
         raise _native.error(Status.BAD_TENSOR,
                             "a lazily negated tensor is not in memory: pass x.resolve_neg()")
-    device = x.device
-    kind = device.type
-    if kind != "cpu" and kind != "cuda":
-        raise _native.error(Status.BAD_TENSOR, f"a tensor is on device {device}; isoc runs on cpu "
-                                               "and cuda")
-    dtype, name = _torch_dtype(x.dtype)
-    index = device.index if kind == "cuda" else -1
-    return View(x.data_ptr(), dtype, name, tuple(x.shape), x.stride(), kind == "cuda",
-                -1 if index is None else index)
+    dtype, name = _torch_dtypes.get(x.dtype) or _torch_dtype(x.dtype)
+    cuda, index = _torch_places.get(x.device) or _torch_place(x.device)
+    return View(x.data_ptr(), dtype, name, x.shape, x.stride(), cuda, index)
 
 
 # ---- NumPy ----------------------------------------------------------------------------------
@@ -219,6 +223,14 @@ _adapters: dict[type, Adapter] = {}
 def is_torch(x: object) -> bool:
     """Whether x is a tensor of torch's, or one that behaves like it."""
     return _adapter(type(x)) is _view_torch
+
+
+def first_torch(xs: list[Any]) -> Any:
+    """The first of them that is torch's, or None."""
+    for x in xs:
+        if (_adapters.get(type(x)) or _adapter(type(x))) is _view_torch:
+            return x
+    return None
 
 
 def is_numpy(x: object) -> bool:
