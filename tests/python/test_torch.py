@@ -1,12 +1,14 @@
 """isoc.torch, and torch's own tensors, where torch is there."""
 
 import os
+import tempfile
 import unittest
 
 import numpy as np
 
 try:
     import torch
+    import torch.distributed
     from torch.utils.checkpoint import checkpoint
 except ImportError:
     raise unittest.SkipTest("torch is not there")
@@ -159,6 +161,43 @@ class Torch(unittest.TestCase):
             # The example's operator has the name that this class's has.
             exec(text.replace("function(norm,", 'function(norm, name="readme",'), names)
         self.assertEqual(names["x"].grad.shape, (4, 576))
+
+    def test_distributed_data_parallel(self):
+        class Norm(torch.nn.Module):
+            def __init__(self, norm, w):
+                super().__init__()
+                self.norm, self.w = norm, torch.nn.Parameter(w.detach().clone())
+
+            def forward(self, x):
+                return self.norm(x, self.w)
+
+        def step(model):
+            model(self.x.detach()).float().square().mean().backward()
+            return next(model.parameters()).grad
+
+        expected = step(Norm(rms_norm, self.w))
+        with tempfile.TemporaryDirectory() as folder:
+            torch.distributed.init_process_group(
+                "gloo", store=torch.distributed.FileStore(os.path.join(folder, "store"), 1), rank=0,
+                world_size=1)
+            self.addCleanup(torch.distributed.destroy_process_group)
+            wrapped = torch.nn.parallel.DistributedDataParallel(Norm(self.norm, self.w))
+            self.assertTrue(torch.equal(step(wrapped), expected))
+
+    def test_training(self):
+        """Fifty steps: the loss falls as the formula's own does."""
+        def train(norm):
+            w = torch.full((576,), 2.0, dtype=torch.bfloat16, requires_grad=True)
+            optimizer = torch.optim.SGD([w], lr=20.0)
+            for _ in range(50):
+                optimizer.zero_grad()
+                loss = (norm(self.x.detach(), w).float() - self.x.detach().float()).square().mean()
+                loss.backward()
+                optimizer.step()
+            return loss.item()
+
+        self.assertLess(train(self.norm), 0.2)
+        self.assertAlmostEqual(train(self.norm), train(rms_norm), places=3)
 
     def test_checkpointed(self):
         def model(x):

@@ -4,7 +4,7 @@
 set -eu
 BUILD=${BUILD:-build}
 source=$BUILD/wheel/source
-python=$(sh tests/tools/venv.sh "$BUILD/python" numpy 'setuptools>=77')
+python=$(sh tests/tools/venv.sh "$BUILD/python" numpy ml_dtypes 'setuptools>=77')
 
 rm -rf "$source" "$BUILD"/wheel/*.whl
 mkdir -p "$source/licenses"
