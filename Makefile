@@ -138,7 +138,8 @@ $(BUILD)/ranks: $(ranks_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
-$(BUILD)/mutate: $(BUILD)/obj/tests/ptx/mutate.o $(BUILD)/libiso.a
+$(BUILD)/mutate $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/ptx/%.o \
+    $(BUILD)/obj/tests/ptx/bench.o $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 

@@ -40,7 +40,8 @@ static void add_tile(PtxTrial *r, i64 tile)
         r->tile[r->n_tiles++] = tile;
 }
 
-/* Of every group the first tile, the last one, which may be short, and one between them. */
+/* Of every group the first tile, the last one, which may be short, and one between them; uneven
+ * launches run the last alone. */
 static void choose_tiles(PtxTrial *r)
 {
     const MfGemm *gemm = &r->spec->gemm;
@@ -48,9 +49,10 @@ static void choose_tiles(PtxTrial *r)
     for (int g = 0; g < gemm->n_groups; g++) {
         i64 tiles = ceil_of(group_columns(r, g), gemm->tile_n);
         u64 random = scatter(r->worker->input->seed + (u64)r->job->spec * 77 + (u64)g);
-        add_tile(r, before);
         add_tile(r, before + tiles - 1);
-        if (tiles > 2)
+        if (!r->job->uneven)
+            add_tile(r, before);
+        if (!r->job->uneven && tiles > 2)
             add_tile(r, before + 1 + (i64)(random % (u64)(tiles - 2)));
         before += tiles;
     }

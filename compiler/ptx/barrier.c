@@ -115,6 +115,8 @@ static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool expec
         b->pending--;
         complete(c, b);
     }
+    /* Others may run before what follows: what was given back too early is then lost. */
+    w->pause |= c->launch->seed && (ptx_random(c) & 1);
     return true;
 }
 

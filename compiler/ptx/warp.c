@@ -7,7 +7,7 @@
 
 #define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 
-enum { SHARE = 8192 }; /* instructions in one turn */
+enum { SHARE = 4096 }; /* instructions in one turn, at most */
 
 /* ---- shuffles and votes -----------------------------------------------------------------------
  */
@@ -214,7 +214,8 @@ static bool step(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
 bool ptx_warp_turn(PtxCta *c, PtxWarp *w)
 {
     const PtxInst *code = c->launch->kernel->code.v;
-    for (int n = 0; n < SHARE && w->wait == PTX_READY; n++) {
+    int share = c->launch->seed ? (int)(ptx_random(c) % SHARE) + 1 : SHARE;
+    for (int n = 0; n < share && w->wait == PTX_READY; n++) {
         PtxGroup *g = &w->group[w->current];
         const PtxInst *i = &code[g->pc];
         u32 need = i->aligned ? members(w, i, g->mask) : 0;

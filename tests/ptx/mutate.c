@@ -3,18 +3,14 @@
  * refuse each mutant, or the mutant is printed as a survivor.
  *
  *   mutate CONTRACT KERNEL [SHARD OF]     KERNEL: part of a kernel's name */
-#include "verify_ptx_impl.h"
-
-#include "pipeline.h"
-#include "ptx/inst.h"
-#include "verify_terms.h"
+#include "bench.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPERANDS = 200, LIMIT_FACTOR = 4 };
+enum { MOST_OPERANDS = 200 };
 
 /* ---- one line -------------------------------------------------------------------------------- */
 
@@ -235,84 +231,11 @@ static void all_mutants(Str text, Mutants *out, Arena *arena)
 
 /* ---- trying ---------------------------------------------------------------------------------- */
 
-typedef struct Bench {
-    Pipeline pipeline;
-    PtxModule module, functions;
-    PtxKernel *kernel; /* in the module, replaced by each mutant */
-    Str before, body;  /* the module's head, the kernel's own text */
-    int first_line;    /* of the kernel's text in the module's */
-    VerifyPtxInput input;
-    PtxWorker worker;
-    PtxJobs jobs;      /* of the kernel: rows as they are, and at odd strides */
-    u8 *covered;       /* instructions that some of the jobs run */
-    bool learning;     /* which those are */
-    Arena *arena;
+typedef struct Tally {
+    Bench *bench;
+    int shard, of;
     int mutants, idle, invalid, found, unlike, survived;
-} Bench;
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "mutate: %s\n", what);
-    exit(2);
-}
-
-/* The kernel's text from ".visible .entry" to the brace that ends it. */
-static void find_text(Bench *b)
-{
-    Str ptx = b->pipeline.binary.ptx;
-    const char *first = strstr(ptx.s, ".visible .entry");
-    Str entry = str_format(b->arena, ".visible .entry %.*s(", STR_FMT(b->kernel->name));
-    const char *start = strstr(ptx.s, entry.s), *end = strstr(start, "\n}\n");
-    if (!first || !start || !end)
-        fail("the kernel's text is not found");
-    b->before = (Str){ptx.s, (int)(first - ptx.s)};
-    b->body = (Str){start, (int)(end + 3 - start)};
-    b->first_line = 1;
-    for (const char *at = ptx.s; at < start; at++)
-        b->first_line += *at == '\n';
-}
-
-/* Until one refuses. */
-static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
-{
-    for (int i = 0; i < b->jobs.n && !all->finding.n && !all->unproved; i++) {
-        PtxOutcome one = {0};
-        verify_ptx_job(&b->worker, &b->jobs.v[i], arena, &one);
-        all->instructions = one.instructions > all->instructions ? one.instructions
-                                                                 : all->instructions;
-        all->unproved += one.unproved + (one.missing != 0);
-        if (one.finding.n)
-            all->finding = one.finding;
-        for (int k = 0; b->learning && one.covered && k < b->kernel->code.n; k++)
-            b->covered[k] |= one.covered[k];
-    }
-}
-
-typedef enum Verdict { INVALID, FOUND, UNLIKE, SURVIVES } Verdict;
-
-static Verdict judge(Bench *b, Str body, PtxOutcome *outcome)
-{
-    Arena *arena = arena_new();
-    Text text = {.arena = arena};
-    PtxModule module = {0};
-    Str problem;
-    PtxKernel own = *b->kernel;
-    *outcome = (PtxOutcome){0};
-    text_add(&text, b->before);
-    text_add(&text, body);
-    bool valid = ptx_parse(text_str(&text), &module, &problem, arena);
-    if (valid) {
-        *b->kernel = module.kernels.v[0];
-        run_jobs(b, outcome, arena);
-        *b->kernel = own;
-    }
-    Verdict verdict = !valid              ? INVALID
-                      : outcome->finding.n ? FOUND
-                      : outcome->unproved  ? UNLIKE
-                                           : SURVIVES;
-    arena_free(arena);
-    return verdict;
-}
+} Tally;
 
 /* Whether an instruction that stands on this line of the kernel's text runs at all. */
 static bool runs(const Bench *b, int number)
@@ -323,30 +246,32 @@ static bool runs(const Bench *b, int number)
     return true;
 }
 
-static void try_line(Bench *b, Str line, int number, int shard, int of)
+static void try_line(Tally *t, Str line, int number)
 {
+    const Bench *b = t->bench;
     Mutants mutants = {0};
     Arena *arena = arena_new();
     all_mutants(line, &mutants, arena);
     for (int i = 0; i < mutants.n; i++) {
         const Mutant *m = &mutants.v[i];
-        if (b->mutants++ % of != shard)
+        if (t->mutants++ % t->of != t->shard)
             continue;
         Text body = {.arena = arena};
         PtxOutcome outcome;
         if (!runs(b, number)) {
-            b->idle++;
+            t->idle++;
             continue;
         }
+        text_add(&body, b->before);
         text_add(&body, (Str){b->body.s, (int)(line.s - b->body.s)});
         text_add(&body, m->text);
         text_add(&body, (Str){line.s + line.n,
                               b->body.n - (int)(line.s + line.n - b->body.s)});
-        Verdict verdict = judge(b, text_str(&body), &outcome);
-        b->invalid += verdict == INVALID;
-        b->found += verdict == FOUND;
-        b->unlike += verdict == UNLIKE;
-        b->survived += verdict == SURVIVES;
+        Verdict verdict = bench_judge(t->bench, text_str(&body), &outcome, arena);
+        t->invalid += verdict == INVALID;
+        t->found += verdict == FOUND;
+        t->unlike += verdict == UNLIKE;
+        t->survived += verdict == SURVIVES;
         if (verdict == SURVIVES) {
             Str was = trimmed(line.s, line.s + line.n);
             printf("survivor %s line %d: %.*s -> %.*s\n", m->kind, number,
@@ -357,97 +282,33 @@ static void try_line(Bench *b, Str line, int number, int shard, int of)
     arena_free(arena);
 }
 
-static void try_all(Bench *b, int shard, int of)
+static void try_all(Tally *t)
 {
+    const Bench *b = t->bench;
     const char *s = b->body.s, *end = s + b->body.n;
     for (int number = 1; s < end; number++) {
         const char *stop = memchr(s, '\n', (size_t)(end - s));
         if (!stop)
             break;
-        try_line(b, (Str){s, (int)(stop - s)}, number, shard, of);
+        try_line(t, (Str){s, (int)(stop - s)}, number);
         s = stop + 1;
     }
 }
 
-/* ---- setting up ------------------------------------------------------------------------------ */
-
-static void compile(Bench *b, const char *contract)
-{
-    PipelineInput input = {.path = str_of(contract), .reader = reader_disk()};
-    Pipeline *p = &b->pipeline;
-    Binary functions = {0};
-    Str problem;
-    if (!pipeline_open(p, &input) || !pipeline_run(p, STAGE_ARTIFACT))
-        fail("the contract does not compile");
-    if (!nvrtc_compile(p->nvrtc, verify_terms_program(p->out), p->arch, &functions, p->out,
-                       &p->diags) ||
-        !ptx_parse(functions.ptx, &b->functions, &problem, p->out) ||
-        !ptx_parse(p->binary.ptx, &b->module, &problem, p->out))
-        fail("the PTX is not understood");
-}
-
-/* The kernel's first spec in all ways that decide between its paths: all even, all uneven, only
- * bases or only strides, and one tensor or rank's roots at a time. */
-static void add_uneven(Bench *b)
-{
-    const Manifest *m = b->worker.module->manifest;
-    const PtxJob first = b->jobs.v[0], last = b->jobs.v[1];
-    const MfOp *op = &m->ops[m->specs[first.spec].op];
-    int ones = op->n_params + op->n_results;
-    if (first.phase == ISO_PHASE_JOIN)
-        ones += m->layouts[first.layout].ranks;
-    b->jobs.n = 0;
-    vec_push(b->arena, &b->jobs, last);
-    for (int which = -1; which < ones; which++)
-        for (int uneven = which < 0 ? 0 : 1; uneven < 4; uneven++) {
-            PtxJob job = first;
-            job.uneven = (u8)uneven;
-            job.which = which;
-            if (which < 0 || uneven != 3)
-                vec_push(b->arena, &b->jobs, job);
-        }
-}
-
-static void choose(Bench *b, const char *kernel)
-{
-    verify_ptx_jobs(b->worker.module->manifest, str_of(kernel), &b->jobs, b->arena);
-    if (!b->jobs.n)
-        fail("no such kernel");
-    add_uneven(b);
-    const Manifest *m = b->worker.module->manifest;
-    Str name = str_of(m->kernels[m->specs[b->jobs.v[0].spec].kernel].name);
-    b->kernel = (PtxKernel *)(uintptr_t)ptx_find(&b->module, name);
-    find_text(b);
-    b->covered = arena_array(b->arena, u8, b->kernel->code.n + 1);
-}
-
 int main(int argc, char **argv)
 {
-    Bench *b = calloc(1, sizeof *b);
-    if (argc < 3 || !b)
-        fail("mutate CONTRACT KERNEL [SHARD OF]");
-    int shard = argc > 4 ? atoi(argv[3]) : 0, of = argc > 4 ? atoi(argv[4]) : 1;
-    b->arena = arena_new();
-    compile(b, argv[1]);
-    b->input = (VerifyPtxInput){.artifact = b->pipeline.artifact, .ptx = b->pipeline.binary.ptx,
-                                .threads = 1, .prove = &b->pipeline.plan,
-                                .functions = &b->functions, .terms_only = true, .seed = 1};
-    const char *problem = verify_ptx_open(&b->worker, &b->input, &b->module, b->arena);
-    if (problem)
-        fail(problem);
-    choose(b, argv[2]);
-    PtxOutcome outcome;
-    b->learning = true;
-    if (judge(b, b->body, &outcome) != SURVIVES)
-        fail("the kernel itself is refused");
-    b->learning = false;
-    b->worker.machine.limit = LIMIT_FACTOR * outcome.instructions;
-    try_all(b, shard, of);
+    if (argc < 3)
+        bench_fail("mutate CONTRACT KERNEL [SHARD OF]");
+    Tally t = {.bench = bench_open(argv[1]), .of = 1};
+    if (argc > 4)
+        t.shard = atoi(argv[3]), t.of = atoi(argv[4]);
+    bench_choose(t.bench, argv[2], true);
+    try_all(&t);
     printf("%.*s shard %d of %d: %d mutants, %d of idle instructions, %d invalid, %d by a finding, "
            "%d by a term, %d survive\n",
-           STR_FMT(b->kernel->name), shard, of,
-           b->idle + b->invalid + b->found + b->unlike + b->survived, b->idle, b->invalid, b->found,
-           b->unlike, b->survived);
-    verify_ptx_close(&b->worker);
+           STR_FMT(t.bench->kernel->name), t.shard, t.of,
+           t.idle + t.invalid + t.found + t.unlike + t.survived, t.idle, t.invalid, t.found,
+           t.unlike, t.survived);
+    bench_close(t.bench);
     return 0;
 }

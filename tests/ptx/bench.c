@@ -1,0 +1,165 @@
+/* Kernels with other PTX than their own, proved or refused. */
+#include "bench.h"
+
+#include "verify_terms.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIMIT_FACTOR = 4 };
+
+void bench_fail(const char *what)
+{
+    fprintf(stderr, "bench: %s\n", what);
+    exit(2);
+}
+
+/* ---- trying --------------------------------------------------------------------------------- */
+
+/* Until one refuses. */
+static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
+{
+    for (int i = 0; i < b->jobs.n && !all->finding.n && !all->unproved; i++) {
+        PtxOutcome one = {0};
+        verify_ptx_job(&b->worker, &b->jobs.v[i], arena, &one);
+        all->instructions = one.instructions > all->instructions ? one.instructions
+                                                                 : all->instructions;
+        all->unproved += one.unproved + (one.missing != 0);
+        if (one.finding.n)
+            all->finding = one.finding;
+        all->unlike = one.unlike;
+        for (int k = 0; b->learning && one.covered && k < b->kernel->code.n; k++)
+            b->covered[k] |= one.covered[k];
+    }
+}
+
+Verdict bench_judge(Bench *b, Str ptx, PtxOutcome *outcome, Arena *arena)
+{
+    PtxModule module = {0};
+    Str problem;
+    PtxKernel own = *b->kernel;
+    *outcome = (PtxOutcome){0};
+    bool valid = ptx_parse(ptx, &module, &problem, arena);
+    if (!valid)
+        outcome->finding = problem;
+    if (valid) {
+        *b->kernel = module.kernels.v[0];
+        run_jobs(b, outcome, arena);
+        *b->kernel = own;
+    }
+    return !valid               ? INVALID
+           : outcome->finding.n ? FOUND
+           : outcome->unproved  ? UNLIKE
+                                : SURVIVES;
+}
+
+/* ---- setting up ----------------------------------------------------------------------------- */
+
+static void compile(Bench *b, const char *contract)
+{
+    PipelineInput input = {.path = str_of(contract), .reader = reader_disk()};
+    Pipeline *p = &b->pipeline;
+    Binary functions = {0};
+    Str problem;
+    if (!pipeline_open(p, &input) || !pipeline_run(p, STAGE_ARTIFACT))
+        bench_fail("the contract does not compile");
+    if (!nvrtc_compile(p->nvrtc, verify_terms_program(p->out), p->arch, &functions, p->out,
+                       &p->diags) ||
+        !ptx_parse(functions.ptx, &b->functions, &problem, p->out) ||
+        !ptx_parse(p->binary.ptx, &b->module, &problem, p->out))
+        bench_fail("the PTX is not understood");
+}
+
+/* The kernel's text from ".visible .entry" to the brace that ends it. */
+static void find_text(Bench *b)
+{
+    Str ptx = b->pipeline.binary.ptx;
+    const char *first = strstr(ptx.s, ".visible .entry");
+    Str entry = str_format(b->arena, ".visible .entry %.*s(", STR_FMT(b->kernel->name));
+    const char *start = strstr(ptx.s, entry.s), *end = strstr(start, "\n}\n");
+    if (!first || !start || !end)
+        bench_fail("the kernel's text is not found");
+    b->before = (Str){ptx.s, (int)(first - ptx.s)};
+    b->body = (Str){start, (int)(end + 3 - start)};
+    b->first_line = 1;
+    for (const char *at = ptx.s; at < start; at++)
+        b->first_line += *at == '\n';
+}
+
+/* The kernel's first spec in all ways that decide between its paths: all even, all uneven, only
+ * bases or only strides, and one tensor or rank's roots at a time. */
+static void add_uneven(Bench *b)
+{
+    const Manifest *m = b->worker.module->manifest;
+    const PtxJob first = b->jobs.v[0], last = b->jobs.v[1];
+    const MfOp *op = &m->ops[m->specs[first.spec].op];
+    int ones = op->n_params + op->n_results;
+    if (first.phase == ISO_PHASE_JOIN)
+        ones += m->layouts[first.layout].ranks;
+    b->jobs.n = 0;
+    vec_push(b->arena, &b->jobs, last);
+    for (int which = -1; which < ones; which++)
+        for (int uneven = which < 0 ? 0 : 1; uneven < 4; uneven++) {
+            PtxJob job = first;
+            job.uneven = (u8)uneven;
+            job.which = which;
+            if (which < 0 || uneven != 3)
+                vec_push(b->arena, &b->jobs, job);
+        }
+}
+
+static void try_own(Bench *b)
+{
+    PtxOutcome outcome;
+    Arena *arena = arena_new();
+    Text text = {.arena = arena};
+    text_add(&text, b->before);
+    text_add(&text, b->body);
+    b->worker.machine.limit = 0;
+    b->learning = true;
+    if (bench_judge(b, text_str(&text), &outcome, arena) != SURVIVES)
+        bench_fail("the kernel itself is refused");
+    b->learning = false;
+    b->worker.machine.limit = LIMIT_FACTOR * outcome.instructions;
+    arena_free(arena);
+}
+
+void bench_choose(Bench *b, const char *kernel, bool every)
+{
+    b->jobs.n = 0;
+    verify_ptx_jobs(b->worker.module->manifest, str_of(kernel), &b->jobs, b->arena);
+    if (!b->jobs.n)
+        bench_fail("no such kernel");
+    if (every)
+        add_uneven(b);
+    const Manifest *m = b->worker.module->manifest;
+    Str name = str_of(m->kernels[m->specs[b->jobs.v[0].spec].kernel].name);
+    b->kernel = (PtxKernel *)(uintptr_t)ptx_find(&b->module, name);
+    find_text(b);
+    if (!every && b->jobs.n > 2)
+        b->jobs.n = 2;
+    b->covered = arena_array(b->arena, u8, b->kernel->code.n + 1);
+    try_own(b);
+}
+
+Bench *bench_open(const char *contract)
+{
+    Bench *b = calloc(1, sizeof *b);
+    if (!b || !(b->arena = arena_new()))
+        bench_fail("no memory");
+    compile(b, contract);
+    b->input = (VerifyPtxInput){.artifact = b->pipeline.artifact, .ptx = b->pipeline.binary.ptx,
+                                .threads = 1, .prove = &b->pipeline.plan,
+                                .functions = &b->functions, .terms_only = true, .seed = 1};
+    const char *problem = verify_ptx_open(&b->worker, &b->input, &b->module, b->arena);
+    if (problem)
+        bench_fail(problem);
+    return b;
+}
+
+void bench_close(Bench *b)
+{
+    verify_ptx_close(&b->worker);
+}
+

@@ -1,0 +1,37 @@
+/* A contract compiled, and one of its kernels on the PTX machine with other PTX than its own.
+ * Ownership: the bench owns everything; it lives as long as the program. */
+#ifndef ISOC_TEST_PTX_BENCH_H
+#define ISOC_TEST_PTX_BENCH_H
+
+#include "verify_ptx_impl.h"
+
+#include "pipeline.h"
+#include "ptx/inst.h"
+
+typedef struct Bench {
+    Pipeline pipeline;
+    PtxModule module, functions;
+    PtxKernel *kernel; /* in the module, replaced by each trial */
+    Str before, body;  /* the module's head, the kernel's own text */
+    int first_line;    /* of the kernel's text in the module's */
+    VerifyPtxInput input;
+    PtxWorker worker;
+    PtxJobs jobs;      /* of the kernel: rows as they are, and uneven in several ways */
+    u8 *covered;       /* instructions that some of the jobs run */
+    bool learning;     /* which those are */
+    Arena *arena;
+} Bench;
+
+typedef enum Verdict { INVALID, FOUND, UNLIKE, SURVIVES } Verdict;
+
+void bench_fail(const char *what) __attribute__((noreturn));
+/* Exits where the contract does not compile. */
+Bench *bench_open(const char *contract);
+/* The first kernel whose name holds this; its own PTX must be right. every: also one tensor or
+ * rank's roots uneven at a time. */
+void bench_choose(Bench *bench, const char *kernel, bool every);
+/* A module's text with the kernel alone. */
+Verdict bench_judge(Bench *bench, Str ptx, PtxOutcome *outcome, Arena *arena);
+void bench_close(Bench *bench);
+
+#endif

@@ -1,0 +1,219 @@
+/* Seeded faults: one line of the device library or of a kernel's emitted text is changed, the kernel
+ * compiled again, and the proof must refuse it and say where. Usage: faults CONTRACT. */
+#include "bench.h"
+
+#include "device_text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A kernel by the first word of its comment in the emitted text and what its text holds. */
+typedef struct Fault {
+    const char *name;
+    const char *op, *holds; /* which kernel */
+    const char *file;       /* of the device library; NULL: the kernel's own text */
+    const char *from, *to;
+} Fault;
+
+#define STREAM "iso_gemm_stream<Op, IsoStreamTile<16"
+#define WGMMA "iso_gemm_wgmma<Op"
+
+static const Fault faults[] = {
+    /* trees */
+    {"leaves joined in another tree", "o_proj", STREAM, NULL, "'+', 'L', 'L', '+', '+'>",
+     "'L', '+', 'L', '+', '+'>"},
+    {"a leaf is done twice, another skipped", "o_proj", STREAM, "iso_gemm_stream.cuh",
+     "int k0 = args.leaf_begin[leaf];", "int k0 = args.leaf_begin[leaf & ~1];"},
+    {"a join is left out", "o_proj", STREAM, "iso_tree.cuh",
+     "stack[Height - 2][i] = iso_add(stack[Height - 2][i], stack[Height - 1][i]);",
+     "stack[Height - 2][i] = stack[Height - 1][i];"},
+    {"a join rounds early", "o_proj", STREAM, "iso_tree.cuh",
+     "stack[Height - 2][i] = iso_add(stack[Height - 2][i], stack[Height - 1][i]);",
+     "stack[Height - 2][i] = iso_f32_of_bf16(iso_bf16_of_f32(iso_add(stack[Height - 2][i], "
+     "stack[Height - 1][i])));"},
+    {"partial sums lie on one another", "o_proj", STREAM, "iso_gemm_stream.cuh",
+     "float4 *mine = partial + leaf * frags * Plan::busy;", "float4 *mine = partial;"},
+    {"the last but one to arrive joins", "o_proj", STREAM, "iso_gemm_stream.cuh",
+     "== (unsigned)(arrivals - 1)", "== (unsigned)(arrivals - 2)"},
+    {"roots of ranks in another order", "o_proj", "iso_join<Op>", "iso_join.cuh",
+     "args.source[source];", "args.source[args.sources - 1 - source];"},
+    {"roots of other rows", "o_proj", "iso_join<Op>", "iso_join.cuh",
+     "(args.row_begin + row) * s.row_stride", "(args.row_begin + (row ^ 1)) * s.row_stride"},
+    /* roundings and fusions of the epilogue */
+    {"a rounding is left out", "gate_up", STREAM, NULL, "iso_silu(t1)", "iso_silu(acc[0][i])"},
+    {"a rounding too many", "gate_up", STREAM, NULL, "iso_silu(t1)",
+     "iso_f32_of_bf16(iso_bf16_of_f32(iso_silu(t1)))"},
+    {"gate and up exchanged", "gate_up", STREAM, NULL, "acc[0][i]", "acc[1][i]"},
+    {"the residual is added before rounding", "o_proj", STREAM, NULL, "iso_f32_of_bf16(t0), ",
+     "acc[0][i], "},
+    {"a product contracted into a sum", "gate_up", STREAM, "iso_fn.cuh",
+     "return iso_div(v < 0.0f ? low : x, iso_add(1.0f, e));",
+     "return iso_div(v < 0.0f ? low : x, iso_fma(1.0f, e, 1.0f));"},
+    {"a coefficient of exp is off by one unit", "gate_up", STREAM, "iso_fn.cuh",
+     "p = iso_fma(p, r, 0x1.555492p-3f);", "p = iso_fma(p, r, 0x1.555494p-3f);"},
+    {"division approximated", "gate_up", STREAM, "iso_num.cuh", "\"div.rn.f32\"",
+     "\"div.approx.f32\""},
+    {"subnormals flushed", "gate_up", STREAM, "iso_num.cuh", "\"mul.rn.f32\"",
+     "\"mul.rn.ftz.f32\""},
+    {"sums that ptxas may contract", "gate_up", STREAM, "iso_num.cuh", "\"add.rn.f32\"",
+     "\"add.f32\""},
+    /* rows */
+    {"a norm's epsilon", "input_norm", "iso_row", NULL, "0x3727C5AC", "0x3727C5AD"},
+    {"a norm divides by another length", "input_norm", "iso_row", NULL, "0x44100000",
+     "0x44000000"},
+    {"a row's last elements are left out", "input_norm", "iso_row", NULL, "(0, 576, vector",
+     "(0, 568, vector"},
+    {"lanes of another width", "input_norm", "iso_row", NULL, "IsoLanes<128, 8", "IsoLanes<128, 4"},
+    {"products rounded before they are added", "input_norm", "iso_row", "iso_row.cuh",
+     "return iso_fma(t.a[e], t.b[e], acc);", "return iso_add(iso_mul(t.a[e], t.b[e]), acc);"},
+    {"weight applied before rounding", "input_norm", "iso_row", NULL,
+     "iso_mul(iso_f32_of_bf16(t10), ", "iso_mul(t9, "},
+    /* data movement of the stream kernel */
+    {"rows past the end are copied", "gate_up", STREAM, "iso_gemm_stream.cuh",
+     "i * step < lines ? present * 2 : 0", "present * 2"},
+    {"a barrier is left out", "gate_up", STREAM, "iso_gemm_stream.cuh",
+     "iso_cp_async_wait<Tile::stages - 2>();\n            __syncthreads();",
+     "iso_cp_async_wait<Tile::stages - 2>();"},
+    {"a wait is one group short", "gate_up", STREAM, "iso_gemm_stream.cuh",
+     "iso_cp_async_wait<Tile::stages - 2>();", "iso_cp_async_wait<Tile::stages - 1>();"},
+    {"readers disagree with writers on the swizzle", "gate_up", STREAM, "iso_gemm_stream.cuh",
+     "chunk = k0 / 8 + lane / 16;", "chunk = (k0 / 8 + lane / 16) ^ 1;"},
+    {"rows of a fragment misplaced", "gate_up", STREAM, "iso_gemm_stream.cuh", "half * 8 +",
+     "half * 4 +"},
+    /* the wgmma kernel */
+    {"a descriptor's stride", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "Op::a_trans ? 8192 : 16, 1024)", "Op::a_trans ? 8192 : 16, 512)"},
+    {"a step's place in the swizzled row", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "b_step = Op::b_trans ? 2048 : 32", "b_step = Op::b_trans ? 2048 : 64"},
+    {"a chain begins with a stale accumulator", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "block(d, true);", "block(d, false);"},
+    {"the producer waits for the other phase", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);",
+     "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase);"},
+    {"fewer bytes are expected than come", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "iso_mbar_expect(bar, Plan::stage_bytes);", "iso_mbar_expect(bar, Plan::stage_bytes - 128);"},
+    {"the tile's columns are shifted", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "column * Tile::bn + lane % 4 * 2", "column * Tile::bn + lane % 4"},
+};
+
+/* Those that show only where k is longer than the stages: tried with qwen3-8b. */
+static const Fault deep_faults[] = {
+    {"a stage is overwritten while it is read", "gate_up", STREAM, "iso_gemm_stream.cuh",
+     "load(stage == 0 ? Tile::stages - 1 : stage - 1);", "load(stage);"},
+    {"a stage is given back before its product is done", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+     "            iso_wgmma_wait<1>();\n            release(previous);",
+     "            release(ring.stage);\n            iso_wgmma_wait<1>();"},
+};
+
+/* ---- texts ------------------------------------------------------------------------------------ */
+
+static Str replaced(Str text, const char *from, const char *to, int *times, Arena *arena)
+{
+    Text out = {.arena = arena};
+    const char *at = text.s, *found;
+    for (; (found = strstr(at, from)) != NULL; at = found + strlen(from), ++*times) {
+        text_add(&out, (Str){at, (int)(found - at)});
+        text_add(&out, str_of(to));
+    }
+    text_add(&out, str_of(at));
+    return text_str(&out);
+}
+
+/* A device file with its includes in place, changed where the fault says. */
+static void add_file(const Fault *fault, Str name, int *times, Text *out)
+{
+    const DeviceText *file = device_texts;
+    while (file->name && !str_is(name, file->name))
+        file++;
+    if (!file->name)
+        bench_fail("a device file is missing");
+    Str text = str_of(file->text);
+    if (fault->file && str_is(name, fault->file))
+        text = replaced(text, fault->from, fault->to, times, out->arena);
+    for (const char *line = text.s; *line;) {
+        const char *end = strchr(line, '\n') + 1;
+        static const char include[] = "#include \"";
+        if (strncmp(line, include, sizeof include - 1) == 0) {
+            const char *start = line + sizeof include - 1;
+            add_file(fault, (Str){start, (int)(strchr(start, '"') - start)}, times, out);
+        } else {
+            text_add(out, (Str){line, (int)(end - line)});
+        }
+        line = end;
+    }
+}
+
+/* The emitted text of one kernel, from its comment's op to the next kernel's. */
+static Str kernel_text(const Bench *b, const Fault *fault, Str *name)
+{
+    Str comment = str_format(b->arena, "\n// %s", fault->op);
+    const char *at = b->pipeline.emitted.program.s;
+    while ((at = strstr(at, comment.s)) != NULL) {
+        const char *space = strstr(at, "namespace text_"), *next = strstr(space, "\n}\n\n//");
+        const char *end = next ? next + 3 : at + strlen(at);
+        Str text = str_copy(b->arena, (Str){space, (int)(end - space)});
+        if (strstr(text.s, fault->holds)) {
+            const char *open = strchr(space + 15, ' ');
+            *name = str_copy(b->arena, (Str){space + 15, (int)(open - space - 15)});
+            return text;
+        }
+        at = end;
+    }
+    bench_fail("no kernel of that op and kind");
+}
+
+/* ---- one fault -------------------------------------------------------------------------------- */
+
+static bool try_fault(Bench *b, const Fault *fault)
+{
+    static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_fn.cuh",
+                                        "iso_gemm_stream.cuh", "iso_gemm_wgmma.cuh",
+                                        "iso_join.cuh", "iso_map.cuh", "iso_row.cuh"};
+    Arena *arena = arena_new();
+    Text program = {.arena = arena};
+    Binary binary = {0};
+    PtxOutcome outcome;
+    Str name;
+    int times = 0;
+    Str text = kernel_text(b, fault, &name);
+    if (!fault->file)
+        text = replaced(text, fault->from, fault->to, &times, arena);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        add_file(fault, str_of(heads[i]), &times, &program);
+    text_add(&program, text);
+    if (times == 0) {
+        printf("  %-52s NOT SEEDED: the text has changed\n", fault->name);
+        return false;
+    }
+    bench_choose(b, name.s, false);
+    if (!nvrtc_compile(b->pipeline.nvrtc, text_str(&program), b->pipeline.arch, &binary, arena,
+                       &b->pipeline.diags)) {
+        printf("  %-52s refused by the compiler's own checks\n", fault->name);
+        return true;
+    }
+    Verdict verdict = bench_judge(b, binary.ptx, &outcome, arena);
+    const char *how = verdict == SURVIVES ? "NOT FOUND"
+                      : verdict == UNLIKE ? outcome.unlike.n ? outcome.unlike.s : "outputs missing"
+                                          : outcome.finding.s;
+    printf("  %-52s %s\n", fault->name, how);
+    fflush(stdout);
+    arena_free(arena);
+    return verdict != SURVIVES;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        bench_fail("faults CONTRACT");
+    Bench *b = bench_open(argv[1]);
+    bool deep = strstr(argv[1], "qwen3-8b") != NULL;
+    const Fault *list = deep ? deep_faults : faults;
+    int n = (int)(deep ? sizeof deep_faults / sizeof *faults : sizeof faults / sizeof *faults);
+    int found = 0;
+    for (int i = 0; i < n; i++)
+        found += try_fault(b, &list[i]);
+    printf("%d of %d seeded faults found\n", found, n);
+    bench_close(b);
+    return found == n ? 0 : 1;
+}
