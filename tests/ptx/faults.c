@@ -1,5 +1,5 @@
-/* Seeded faults: one line of the device library or of a kernel's emitted text is changed, the kernel
- * compiled again, and the proof must refuse it and say where. Usage: faults CONTRACT. */
+/* Seeded faults: one line of the device library or of a kernel's emitted text is changed, the
+ * kernel compiled again, and the proof must refuse it and say where. Usage: faults CONTRACT. */
 #include "bench.h"
 
 #include "device_text.h"
@@ -106,7 +106,7 @@ static const Fault deep_faults[] = {
      "            release(ring.stage);\n            iso_wgmma_wait<1>();"},
 };
 
-/* ---- texts ------------------------------------------------------------------------------------ */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 static Str replaced(Str text, const char *from, const char *to, int *times, Arena *arena)
 {
@@ -163,7 +163,7 @@ static Str kernel_text(const Bench *b, const Fault *fault, Str *name)
     bench_fail("no kernel of that op and kind");
 }
 
-/* ---- one fault -------------------------------------------------------------------------------- */
+/* ---- one fault ------------------------------------------------------------------------------- */
 
 static bool try_fault(Bench *b, const Fault *fault)
 {
