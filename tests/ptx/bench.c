@@ -88,7 +88,7 @@ static void find_text(Bench *b)
 }
 
 /* The kernel's first spec in all ways that decide between its paths: all even, all uneven, only
- * bases or only strides, and one tensor or rank's roots at a time. */
+ * bases or only strides, and one tensor or rank's roots at a time; then its other specs. */
 static void add_uneven(Bench *b)
 {
     const Manifest *m = b->worker.module->manifest;
@@ -97,7 +97,8 @@ static void add_uneven(Bench *b)
     int ones = op->n_params + op->n_results;
     if (first.phase == ISO_PHASE_JOIN)
         ones += m->layouts[first.layout].ranks;
-    b->jobs.n = 0;
+    PtxJobs others = b->jobs;
+    b->jobs = (PtxJobs){0};
     vec_push(b->arena, &b->jobs, last);
     for (int which = -1; which < ones; which++)
         for (int uneven = which < 0 ? 0 : 1; uneven < 4; uneven++) {
@@ -107,6 +108,8 @@ static void add_uneven(Bench *b)
             if (which < 0 || uneven != 3)
                 vec_push(b->arena, &b->jobs, job);
         }
+    for (int i = 2; i < others.n; i++)
+        vec_push(b->arena, &b->jobs, others.v[i]);
 }
 
 static void try_own(Bench *b)

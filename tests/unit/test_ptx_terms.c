@@ -1,0 +1,159 @@
+/* Terms beside numbers: what they forget, what they keep, and what may not depend on an input. */
+#include "ptx/run.h"
+#include "ptx/term.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 64, INPUT = 7 };
+
+typedef struct Lab {
+    Arena *arena;
+    PtxReport report;
+    _Alignas(16) u32 in[WORDS];
+    _Alignas(16) u32 out[WORDS];
+    u8 known[sizeof(u32) * WORDS];
+    u64 shadow[2 * WORDS];
+} Lab;
+
+/* One warp; `element`: bytes of an input. The output's term of lane l is shadow[2 l]. */
+static Lab *run(const char *body, u32 element)
+{
+    Lab *lab = calloc(1, sizeof *lab);
+    PtxModule module = {0};
+    Str problem = {0};
+    lab->arena = arena_new();
+    lab->report.arena = lab->arena;
+    PtxMemory memory = {.arena = lab->arena};
+    PtxRegion in = {.name = "in", .base = (u8 *)lab->in, .size = sizeof lab->in, .input = INPUT,
+                    .element = element};
+    PtxRegion out = {.name = "out", .base = (u8 *)lab->out, .size = sizeof lab->out,
+                     .writable = true, .known = lab->known, .shadow = lab->shadow};
+    ptx_memory_add(&memory, &in);
+    ptx_memory_add(&memory, &out);
+    Str text = str_format(lab->arena,
+                          ".version 9.0\n.visible .entry k(.param .u64 p0, .param .u64 p1)\n{\n"
+                          ".reg .pred %%p<4>;\n.reg .b16 %%h<8>;\n.reg .b32 %%r<16>;\n"
+                          ".reg .f32 %%f<16>;\n.reg .b64 %%d<8>;\n"
+                          "ld.param.u64 %%d1, [p0];\nld.param.u64 %%d2, [p1];\n"
+                          "mov.u32 %%r0, %%tid.x;\nmul.wide.u32 %%d0, %%r0, 4;\n"
+                          "add.s64 %%d3, %%d1, %%d0;\nadd.s64 %%d4, %%d2, %%d0;\n%s\nret;\n}\n",
+                          body);
+    ck_assert_msg(ptx_parse(text, &module, &problem, lab->arena), "%.*s", STR_FMT(problem));
+    void *a = lab->in, *b = lab->out;
+    const void *params[] = {&a, &b};
+    PtxLaunch launch = {.kernel = ptx_find(&module, STR("k")), .grid = {1, 1, 1},
+                        .block = {32, 1, 1}, .params = params, .memory = &memory,
+                        .numerics = fdpa_class("sm_90", FDPA_BF16), .terms = true};
+    ptx_run(&launch, &lab->report);
+    return lab;
+}
+
+static void lab_close(Lab *lab)
+{
+    arena_free(lab->arena);
+    free(lab);
+}
+
+static u64 term_of(const char *body, u32 element, int lane)
+{
+    Lab *lab = run(body, element);
+    ck_assert_msg(lab->report.findings.n == 0, "%s", lab->report.findings.v[0].s);
+    u64 term = lab->shadow[2 * lane];
+    lab_close(lab);
+    return term;
+}
+
+static void expect_finding(const char *body, const char *words)
+{
+    Lab *lab = run(body, 4);
+    ck_assert_int_eq(lab->report.findings.n, 1);
+    ck_assert_msg(strstr(lab->report.findings.v[0].s, words) != NULL, "%s",
+                  lab->report.findings.v[0].s);
+    lab_close(lab);
+}
+
+#define OF_TWO(operation)                                                                          \
+    "ld.global.f32 %f1, [%d3];\nld.global.f32 %f2, [%d3+4];\n" operation                           \
+    "\nst.global.f32 [%d4], %f3;"
+
+START_TEST(expressions)
+{
+    const u64 leaves[] = {ptx_term_leaf(INPUT, 3), ptx_term_leaf(INPUT, 4)};
+    u64 sub = term_of(OF_TWO("sub.rn.f32 %f3, %f1, %f2;"), 4, 3);
+    ck_assert_uint_eq(sub, ptx_term_f32(PTX_SUB, leaves, 2));
+    ck_assert_uint_ne(sub, term_of(OF_TWO("sub.rn.f32 %f3, %f2, %f1;"), 4, 3));
+    ck_assert_uint_ne(sub, term_of(OF_TWO("add.rn.f32 %f3, %f1, %f2;"), 4, 3));
+    ck_assert_uint_eq(term_of(OF_TWO("add.rn.f32 %f3, %f1, %f2;"), 4, 3),
+                      term_of(OF_TWO("add.rn.f32 %f3, %f2, %f1;"), 4, 3));
+    ck_assert_uint_ne(term_of(OF_TWO("fma.rn.f32 %f3, %f1, %f2, %f1;"), 4, 3),
+                      term_of(OF_TWO("mul.rn.f32 %f4, %f1, %f2;\nadd.rn.f32 %f3, %f4, %f1;"), 4,
+                              3));
+}
+END_TEST
+
+/* bf16 halves stay halves through loads, shifts and packing; widening has one form. */
+START_TEST(pairs)
+{
+    u64 leaf = ptx_term_leaf(INPUT, 5); /* the upper half of word 2 */
+    u64 widened = ptx_term_widen(PTX_T_BF16, leaf);
+    u64 low = term_of("ld.global.u16 %h1, [%d3+2];\ncvt.u32.u16 %r1, %h1;\nshl.b32 %r2, %r1, 16;\n"
+                      "mov.b32 %f1, %r2;\nsqrt.rn.f32 %f2, %f1;\nst.global.f32 [%d4], %f2;", 2, 2);
+    u64 high = term_of("ld.global.u32 %r1, [%d3];\nand.b32 %r2, %r1, -65536;\nmov.b32 %f1, %r2;\n"
+                       "sqrt.rn.f32 %f2, %f1;\nst.global.f32 [%d4], %f2;", 2, 2);
+    ck_assert_uint_eq(low, high);
+    ck_assert_uint_eq(low, ptx_term_f32(PTX_SQRT, &widened, 1));
+}
+END_TEST
+
+#define STEP(a, b)                                                                                 \
+    "ld.global.u32 %r1, [%d3];\nld.global.u32 %r2, [%d3+64];\nmov.f32 %f1, 0f00000000;\n"          \
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f2, %f3, %f4, %f5}, {" a "}, {" b       \
+    "}, {%f1, %f1, %f1, %f1};\nst.global.f32 [%d4], %f2;"
+
+/* The order of a group is forgotten, who is paired with whom is not. */
+START_TEST(steps)
+{
+    u64 term = term_of(STEP("%r1, %r1, %r2, %r2", "%r1, %r2"), 2, 0);
+    ck_assert_uint_eq(term, term_of(STEP("%r2, %r2, %r1, %r1", "%r2, %r1"), 2, 0));
+    ck_assert_uint_ne(term, term_of(STEP("%r1, %r1, %r2, %r2", "%r2, %r1"), 2, 0));
+    ck_assert_uint_ne(term, term_of(STEP("%r1, %r1, %r1, %r1", "%r1, %r2"), 2, 0));
+    ck_assert_uint_ge(term, TERM_LEAST);
+    /* A zero on one side alone stands for nothing that a contract says. */
+    ck_assert_uint_eq(TERM_POISON, term_of("mov.u32 %r3, 0;\n" STEP("%r1, %r1, %r3, %r3",
+                                                                    "%r1, %r2"), 2, 0));
+}
+END_TEST
+
+START_TEST(what_must_be_concrete)
+{
+    expect_finding("ld.global.u32 %r1, [%d3];\nmul.wide.u32 %d5, %r1, 4;", "64 bits that depend");
+    expect_finding("ld.global.f32 %f1, [%d3];\nsetp.lt.f32 %p1, %f1, 0f00000000;\n"
+                   "@%p1 bra $x;\n$x:", "depending on an input");
+    expect_finding("st.global.u32 [%d7], %r0;", "an address that depends");
+    expect_finding("ld.global.u32 %r1, [%d3];\n"
+                   "shfl.sync.down.b32 %r2|%p1, %r0, %r1, 31, -1;", "a distance that depends");
+}
+END_TEST
+
+START_TEST(undefined_registers)
+{
+    u64 term = term_of("st.global.u32 [%d4], %r9;", 4, 0);
+    ck_assert_uint_eq(term, TERM_UNDEFINED);
+}
+END_TEST
+
+Suite *ptx_terms_suite(void);
+Suite *ptx_terms_suite(void)
+{
+    Suite *suite = suite_create("ptx_terms");
+    TCase *tests = tcase_create("terms");
+    tcase_add_test(tests, expressions);
+    tcase_add_test(tests, pairs);
+    tcase_add_test(tests, steps);
+    tcase_add_test(tests, what_must_be_concrete);
+    tcase_add_test(tests, undefined_registers);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
