@@ -77,8 +77,8 @@ u64 ptx_term_step(u64 accumulator, TermSum sum, bool any)
 {
     if (!any || accumulator == TERM_POISON)
         return accumulator;
-    u64 low = (u64)(sum & PRIME), high = (u64)(sum >> 61 & PRIME), top = (u64)(sum >> 122);
-    const u64 args[] = {accumulator, (low + high + top) % PRIME};
-    u64 hash = mix(mix(mix(0x73746570u) ^ args[0]) ^ args[1]);
-    return reserved(hash);
+    u64 x = (u64)(sum & PRIME) + (u64)(sum >> 61 & PRIME) + (u64)(sum >> 122);
+    x = (x & PRIME) + (x >> 61);
+    x = x >= PRIME ? x - PRIME : x;
+    return reserved(mix(mix(accumulator + 0x73746570u) ^ x));
 }
