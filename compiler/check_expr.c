@@ -205,6 +205,68 @@ static int reference(Scope *scope, Symbol *symbol)
     return ~(scope->op->locals.n - 1);
 }
 
+/* What attend gives is computed for all of a row's keys, and not picked apart by tokens. */
+static bool has_block(const Scope *scope, const AstExpr *e)
+{
+    bool found = e->kind == EXPR_BLOCK;
+    if (e->kind == EXPR_NAME && e->ref < 0)
+        found = has_block(scope, scope->op->locals.v[~e->ref].value);
+    for (int i = 0; !found && i < e->args.n; i++)
+        found = has_block(scope, e->args.v[i]);
+    return found;
+}
+
+/* Splits off the indices that a parameter gives, w[vocab ids]; *brought: the axes of these. */
+static bool check_lookups(Scope *scope, const AstExpr *e, u64 mask, u64 *held, u64 *brought,
+                          AstIndices *rest)
+{
+    Checker *c = scope->c;
+    bool sound = true;
+    for (int i = 0; i < e->index.n; i++) {
+        const AstIndex *index = &e->index.v[i];
+        int id, at = index->at.is_param ? symbol_of(&scope->state->symbols, index->at.text) : -1;
+        Symbol *by = at >= 0 ? &scope->state->symbols.v[at] : NULL;
+        if (!by) {
+            vec_push(c->arena, rest, *index);
+            continue;
+        }
+        by->used = true;
+        if (!check_held(c, index->axis, mask, e->name.text, held, &id)) {
+            sound = false;
+        } else if (by->type == TYPE_REFUSED) {
+            c->failed = true; /* told where it is declared */
+            sound = false;
+        } else if (by->index_of != id + 1) {
+            Diag *d = fault(c, DIAG_BAD_INDEX, index->at.span, "'%.*s' holds no indices of '%.*s'",
+                            STR_FMT(by->name.text), STR_FMT(index->axis.text));
+            diag_label(c->diags, d, by->name.span, "it is declared here");
+            diag_note(c->diags, d, "a parameter of indices has the axis for its type: %.*s: "
+                                   "%.*s[tokens]", STR_FMT(by->name.text),
+                      STR_FMT(index->axis.text));
+            sound = false;
+        }
+        *brought |= by->mask;
+    }
+    if (sound && *brought && e->ref < 0 && has_block(scope, e)) {
+        Diag *d = fault(c, DIAG_BAD_INDEX, e->span, "'%.*s' comes from a block form, and is held "
+                        "at constants only", STR_FMT(e->name.text));
+        diag_note(c->diags, d, "set a result to it, and pick from that in an op of its own");
+        sound = false;
+    }
+    return sound;
+}
+
+static Value index_read(Scope *scope, const AstExpr *e, const Symbol *symbol)
+{
+    Checker *c = scope->c;
+    Name of = c->contract->axes[symbol->index_of - 1].name;
+    Diag *d = fault(c, DIAG_BAD_INDEX, e->span, "'%.*s' holds indices of '%.*s' and no values",
+                    STR_FMT(e->name.text), STR_FMT(of.text));
+    diag_note(c->diags, d, "it stands in an index, after the axis: w[%.*s %.*s]", STR_FMT(of.text),
+              STR_FMT(e->name.text));
+    return refused;
+}
+
 static Value check_name(Scope *scope, AstExpr *e)
 {
     Checker *c = scope->c;
@@ -219,12 +281,16 @@ static Value check_name(Scope *scope, AstExpr *e)
         c->failed = true;
         return refused;
     }
-    u64 held = 0;
+    if (symbol->index_of)
+        return index_read(scope, e, symbol);
+    u64 held = 0, brought = 0;
+    AstIndices constants = {0};
     Value value = {symbol->type, symbol->mask};
     e->ref = reference(scope, symbol);
-    if (!check_indices(c, &e->index, symbol->mask, symbol->name.text, &held, NULL))
+    if (!check_lookups(scope, e, symbol->mask, &held, &brought, &constants) ||
+        !check_indices(c, &constants, symbol->mask, symbol->name.text, &held, NULL))
         return refused;
-    value.mask &= ~held;
+    value.mask = (value.mask & ~held) | brought;
     return value;
 }
 

@@ -47,6 +47,7 @@ typedef struct Symbol {
     int type;        /* DType; TYPE_REFUSED: uses are not judged */
     u64 mask;
     int full_depth, full_size;
+    int index_of;    /* as a Tensor's */
     bool used;
 } Symbol;
 
@@ -143,6 +144,8 @@ int symbol_of(const Symbols *symbols, Str name);
 /* The atoms that indices hold, and at what if `piece` is given. False after a fault. */
 bool check_indices(Checker *c, const AstIndices *index, u64 mask, Str of, u64 *held,
                    Piece *piece);
+/* The same of an axis that has no factors; told: that it is not `mask`'s, or held already. */
+bool check_held(Checker *c, Name axis, u64 mask, Str of, u64 *held, int *id);
 /* Coordinates replaced by the ragged axes that determine them. */
 u64 effective_mask(const Contract *contract, u64 mask);
 

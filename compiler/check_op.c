@@ -75,6 +75,7 @@ static void add_symbol(Checker *c, Symbols *symbols, Name name, SymbolKind kind,
     if (tensor) {
         symbol.type = tensor->type;
         symbol.mask = tensor->mask;
+        symbol.index_of = tensor->index_of;
     }
     vec_push(c->arena, symbols, symbol);
 }
@@ -122,9 +123,39 @@ static bool overlaps(const Contract *contract, u64 mask, u64 own)
            (effective_mask(contract, mask) & own);
 }
 
+/* The axis that a parameter's elements are indices of, where its type is an axis's name; -1. */
+static int index_type(const Checker *c, const AstTensor *ast, bool result)
+{
+    for (int i = 0; !result && i < c->contract->n_axes; i++)
+        if (str_eq(c->contract->axes[i].name.text, ast->type.text))
+            return i;
+    return -1;
+}
+
+/* One index for each token: then a row still depends on nothing but itself. */
+static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *tensor)
+{
+    const Axis *of = &c->contract->axes[tensor->index_of - 1];
+    const Axis *own = tensor->n_axes == 1 ? &c->contract->axes[tensor->axes[0]] : NULL;
+    bool tokens = own && own->free && own->n_factors;
+    if (of->size && of->atom >= 0 && of->coordinate_of < 0 && tokens)
+        return true;
+    Diag *d = fault(c, DIAG_INDEX_TENSOR, ast->span, tokens
+                        ? "'%.*s' holds indices of '%.*s', which has factors or no fixed size"
+                        : "'%.*s' holds indices of '%.*s', and has other axes than the tokens",
+                    STR_FMT(ast->name.text), STR_FMT(of->name.text));
+    diag_note(c->diags, d, "a parameter may hold one index for each token, of an axis of fixed "
+                           "size: ids: vocab[tokens]");
+    return false;
+}
+
 static bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor)
 {
-    bool sound = type_of_name(c, ast->type, &tensor->type);
+    int of = index_type(c, ast, result);
+    bool sound = of >= 0 || type_of_name(c, ast->type, &tensor->type);
+    tensor->index_of = of + 1;
+    if (of >= 0)
+        tensor->type = DT_F32; /* as wide */
     tensor->name = ast->name;
     if (ast->axes.n > MAX_TENSOR_AXES) {
         Diag *d = fault(c, DIAG_TOO_MANY_AXES, ast->span, "'%.*s' has %d axes, more than %d",
@@ -148,6 +179,8 @@ static bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *
         tensor->axes[tensor->n_axes++] = axis;
         add_atoms(c->contract, tensor, axis);
     }
+    if (sound && tensor->index_of)
+        sound = check_index_tensor(c, ast, tensor);
     return sound;
 }
 
@@ -202,22 +235,31 @@ static void add_fixes(Checker *c, Piece *piece, int axis, i64 at)
     }
 }
 
-static bool check_index(Checker *c, const AstIndex *index, u64 mask, Str of, u64 *held, i64 *at)
+bool check_held(Checker *c, Name axis, u64 mask, Str of, u64 *held, int *id)
 {
-    int id = axis_of_name(c, index->axis);
-    if (id < 0)
+    *id = axis_of_name(c, axis);
+    if (*id < 0)
         return false;
-    const Axis *axis = &c->contract->axes[id];
-    u64 own = axis_mask(c->contract, id);
+    u64 own = axis_mask(c->contract, *id);
     if ((own & ~mask) || (own & *held)) {
-        Diag *d = fault(c, DIAG_BAD_INDEX, index->axis.span,
+        Diag *d = fault(c, DIAG_BAD_INDEX, axis.span,
                         own & *held ? "'%.*s' is held at '%.*s' twice"
                                     : "'%.*s' does not have the axis '%.*s'",
-                        STR_FMT(of), STR_FMT(index->axis.text));
+                        STR_FMT(of), STR_FMT(axis.text));
         Str have = mask ? mask_text(c, mask) : STR("no axis");
         diag_note(c->diags, d, "it has %.*s", STR_FMT(have));
         return false;
     }
+    *held |= own;
+    return true;
+}
+
+static bool check_index(Checker *c, const AstIndex *index, u64 mask, Str of, u64 *held, i64 *at)
+{
+    int id;
+    if (!check_held(c, index->axis, mask, of, held, &id))
+        return false;
+    const Axis *axis = &c->contract->axes[id];
     if (axis->size == 0) {
         Diag *d = fault(c, DIAG_BAD_INDEX, index->axis.span,
                         "'%.*s' cannot be held at an index: its length is known at launch only",
@@ -225,7 +267,6 @@ static bool check_index(Checker *c, const AstIndex *index, u64 mask, Str of, u64
         diag_note(c->diags, d, "rows do not know of each other; index an axis of fixed size");
         return false;
     }
-    *held |= own;
     return number_int(c, &index->at, 0, axis->size - 1, DIAG_BAD_INDEX,
                       str_format(c->arena, "an index of '%.*s'", STR_FMT(axis->name.text)).s, at);
 }

@@ -35,7 +35,9 @@ typedef struct Axis {
 
 /* ---- ops ---------------------------------------------------------------------------------- */
 
-typedef struct Fix { /* an atom held at one index: q[half 0] */
+/* An atom held at one index, q[half 0]; `at` below 0: at what parameter ~at says for each of its
+ * own elements, w[vocab ids]. */
+typedef struct Fix {
     int atom;
     i64 at;
 } Fix;
@@ -43,6 +45,7 @@ typedef struct Fix { /* an atom held at one index: q[half 0] */
 typedef struct Tensor {
     Name name;
     DType type;
+    int index_of; /* > 0: the elements are no values but indices, i32, of axis index_of - 1 */
     int n_axes;
     int axes[MAX_TENSOR_AXES]; /* axis ids as declared; strides are given per declared axis */
     int n_atoms;

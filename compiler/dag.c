@@ -121,9 +121,11 @@ static const DagNode *fix_node(Builder *b, const DagNode *whole, const Fixes *fi
         vec_push(b->arena, &all, whole->fixes[i]);
     DagNode node = *whole;
     for (int i = 0; i < fixes->n; i++)
-        if (node.mask & (u64)1 << fixes->v[i].atom) {
+        if (whole->mask & (u64)1 << fixes->v[i].atom) {
             vec_push(b->arena, &all, fixes->v[i]);
             node.mask &= ~((u64)1 << fixes->v[i].atom);
+            if (fixes->v[i].at < 0)
+                node.mask |= b->op->params[~fixes->v[i].at].mask;
         }
     sort_fixes(&b->order, all.v, all.n);
     node.fixes = all.v;
@@ -173,6 +175,15 @@ static const DagNode *local_value(Builder *b, int local)
     return b->locals[local];
 }
 
+/* The parameter that gives an index, or -1. */
+static int index_param(const Op *op, const Number *at)
+{
+    for (int i = 0; at->is_param && i < op->n_params; i++)
+        if (op->params[i].index_of && str_eq(op->params[i].name.text, at->text))
+            return i;
+    return -1;
+}
+
 static const DagNode *build_name(Builder *b, const AstExpr *e)
 {
     const DagNode *value;
@@ -184,9 +195,13 @@ static const DagNode *build_name(Builder *b, const AstExpr *e)
         value = local_value(b, ~e->ref);
     }
     Fixes fixes = {0};
-    for (int i = 0; i < e->index.n; i++)
-        fix_axis(b, axis_by_name(b->contract, e->index.v[i].axis.text),
-                 integer_of(number_text(b->contract, &e->index.v[i].at)), &fixes);
+    for (int i = 0; i < e->index.n; i++) {
+        int axis = axis_by_name(b->contract, e->index.v[i].axis.text);
+        int by = index_param(b->op, &e->index.v[i].at);
+        fix_axis(b, axis, by >= 0 ? ~(i64)by
+                                  : integer_of(number_text(b->contract, &e->index.v[i].at)),
+                 &fixes);
+    }
     return fixes.n ? fix_value(b, value, &fixes) : value;
 }
 

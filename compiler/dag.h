@@ -72,6 +72,8 @@ void dag_canonical(const Dag *dag, const OpDag *op, Text *out);
 void dag_print_attend(const Attend *attend, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
+/* "[half 0, vocab ids]", or nothing. */
+void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, int n, Text *out);
 /* Something in the op is computed by steps of the contract's class. */
 bool dag_uses_mma(const OpDag *op);
 const char *dag_kind_name(DagKind kind);

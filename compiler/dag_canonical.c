@@ -26,9 +26,12 @@ void atom_order(const Contract *contract, const Op *op, AtomOrder *order)
     *order = (AtomOrder){.contract = contract};
     for (int i = 0; i < MAX_ATOMS; i++)
         order->number[i] = -1;
-    for (int i = 0; i < op->n_params; i++)
+    for (int i = 0; i < op->n_params; i++) {
         for (int j = 0; j < op->params[i].n_atoms; j++)
             number_atom(order, op->params[i].atoms[j]);
+        if (op->params[i].index_of)
+            number_atom(order, contract->axes[op->params[i].index_of - 1].atom);
+    }
     for (int i = 0; i < op->n_results; i++)
         for (int j = 0; j < op->results[i].n_atoms; j++)
             number_atom(order, op->results[i].atoms[j]);
@@ -68,9 +71,11 @@ static void atoms_text(const AtomOrder *order, const int *atoms, int n, Text *ou
 
 static void fixes_text(const AtomOrder *order, const Fix *fixes, int n, Text *out)
 {
-    for (int i = 0; i < n; i++)
-        text_printf(out, "%sa%d=%lld", i ? " " : " at ", order->number[fixes[i].atom],
-                    (long long)fixes[i].at);
+    for (int i = 0; i < n; i++) {
+        text_printf(out, "%sa%d=", i ? " " : " at ", order->number[fixes[i].atom]);
+        text_printf(out, fixes[i].at < 0 ? "param %lld" : "%lld",
+                    (long long)(fixes[i].at < 0 ? ~fixes[i].at : fixes[i].at));
+    }
 }
 
 int fix_compare(const AtomOrder *order, const Fix *a, const Fix *b)
@@ -236,8 +241,14 @@ static void tensors_text(const AtomOrder *order, const char *what, const Tensor 
                          Text *out)
 {
     for (int i = 0; i < n; i++) {
-        text_printf(out, "%s %d %.*s %s ", what, i, STR_FMT(tensors[i].name.text),
-                    dtype_name(tensors[i].type));
+        text_printf(out, "%s %d %.*s ", what, i, STR_FMT(tensors[i].name.text));
+        if (tensors[i].index_of) {
+            text_printf(out, "index of ");
+            atom_text(order, order->contract->axes[tensors[i].index_of - 1].atom, out);
+            text_printf(out, " ");
+        } else {
+            text_printf(out, "%s ", dtype_name(tensors[i].type));
+        }
         atoms_text(order, tensors[i].atoms, tensors[i].n_atoms, out);
         text_printf(out, "\n");
     }

@@ -20,11 +20,16 @@ static void print_mask(const Contract *contract, u64 mask, Text *out)
     text_printf(out, "]");
 }
 
-static void print_fixes(const Contract *contract, const Fix *fixes, int n, Text *out)
+void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, int n, Text *out)
 {
-    for (int i = 0; i < n; i++)
-        text_printf(out, "%s%.*s %lld%s", i ? ", " : "[", STR_FMT(atom_name(contract,
-                    fixes[i].atom)), (long long)fixes[i].at, i == n - 1 ? "]" : "");
+    for (int i = 0; i < n; i++) {
+        text_printf(out, "%s%.*s ", i ? ", " : "[", STR_FMT(atom_name(contract, fixes[i].atom)));
+        if (fixes[i].at < 0)
+            text_add(out, op->params[~fixes[i].at].name.text);
+        else
+            text_printf(out, "%lld", (long long)fixes[i].at);
+    }
+    text_printf(out, n ? "]" : "");
 }
 
 static void print_reduce(const Contract *contract, const DagNode *node, Text *out)
@@ -36,10 +41,10 @@ static void print_reduce(const Contract *contract, const DagNode *node, Text *ou
     tree_print(node->tree, out);
 }
 
-static void print_attend(const Contract *contract, const DagNode *node, Text *out)
+static void print_attend(const Contract *contract, const Op *op, const DagNode *node, Text *out)
 {
     text_printf(out, "attend%s", node->lse ? " lse" : "");
-    print_fixes(contract, node->fixes, node->n_fixes, out);
+    dag_print_fixes(contract, op, node->fixes, node->n_fixes, out);
     text_printf(out, " over [");
     for (int i = 0; i < node->attend->n_over; i++)
         text_printf(out, "%s%.*s", i ? ", " : "",
@@ -53,7 +58,7 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
     switch (node->kind) {
     case DAG_INPUT:
         text_printf(out, "%.*s", STR_FMT(op->params[node->param].name.text));
-        print_fixes(contract, node->fixes, node->n_fixes, out);
+        dag_print_fixes(contract, op, node->fixes, node->n_fixes, out);
         break;
     case DAG_CONST:
         text_printf(out, "constant ");
@@ -66,7 +71,7 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
         print_reduce(contract, node, out);
         break;
     case DAG_ATTEND:
-        print_attend(contract, node, out);
+        print_attend(contract, op, node, out);
         break;
     default:
         text_printf(out, "%s", dag_kind_name(node->kind));
@@ -115,7 +120,7 @@ void dag_print(const Dag *dag, const OpDag *op, Text *out)
     for (int i = 0; i < op->pieces.n; i++) {
         const DagPiece *piece = &op->pieces.v[i];
         text_printf(out, "  %.*s", STR_FMT(op->op->results[piece->result].name.text));
-        print_fixes(contract, piece->fixes, piece->n_fixes, out);
+        dag_print_fixes(contract, op->op, piece->fixes, piece->n_fixes, out);
         text_printf(out, " = %%%d\n", piece->value->number);
     }
     text_printf(out, "  fingerprint %.*s\n", STR_FMT(digest_hex(out->arena, &op->fingerprint)));

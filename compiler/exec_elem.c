@@ -121,7 +121,36 @@ static int atom_dim(const Contract *c, int atom)
     return ragged < 0 ? atom : c->axes[ragged].atom;
 }
 
-static const i64 *dim_offsets(ExecScope *scope, const ExecDim *dim, const i64 *by_atom, u64 mask,
+/* The index that a token's element of a parameter says; -1 where the axis does not have it. */
+static i64 looked_up(const ExecJob *job, const Fix *fix, i64 token)
+{
+    const ExecTensor *memory = &job->params[~fix->at];
+    int32_t at = ((const int32_t *)memory->data)[memory->offset + memory->stride[0] * token];
+    return at >= 0 && at < job->contract->axes[job->contract->atom_axis[fix->atom]].size ? at : -1;
+}
+
+/* The dimension decides what is looked up for the atom. */
+static bool looks_up(const ExecJob *job, const Fix *fix, const ExecDim *dim)
+{
+    return fix->at < 0 && job->op->op->params[~fix->at].atoms[0] == dim->atom;
+}
+
+static void add_lookups(const ExecJob *job, const Fix *fix, const ExecDim *dim, i64 stride,
+                        i64 *offset)
+{
+    for (i64 i = 0; i < dim->n; i++) {
+        i64 at = looked_up(job, fix, dim->at[i]);
+        offset[i] += at < 0 ? 0 : at * stride;
+    }
+}
+
+static i64 *no_offsets(ExecScope *scope, const ExecDim *dim)
+{
+    i64 *offset = scratch_array(scope->scratch, i64, dim->n);
+    return memset(offset, 0, sizeof(i64) * (size_t)dim->n);
+}
+
+static i64 *dim_offsets(ExecScope *scope, const ExecDim *dim, const i64 *by_atom, u64 mask,
                               bool *even)
 {
     const Contract *c = scope->call->job->contract;
@@ -130,10 +159,8 @@ static const i64 *dim_offsets(ExecScope *scope, const ExecDim *dim, const i64 *b
     for (int a = 0; a < c->n_atoms; a++) {
         if (!(mask >> a & 1) || atom_dim(c, a) != dim->atom)
             continue;
-        if (!offset) {
-            offset = scratch_array(scope->scratch, i64, dim->n);
-            memset(offset, 0, sizeof(i64) * (size_t)dim->n);
-        }
+        if (!offset)
+            offset = no_offsets(scope, dim);
         const int *of = coordinate_of(scope->call->job, a);
         *even &= of == NULL;
         for (i64 i = 0; i < dim->n; i++)
@@ -150,11 +177,20 @@ static void view_tensor(ExecScope *scope, const Tensor *tensor, const ExecTensor
     exec_atom_strides(scope->call->job->contract, tensor, memory, by_atom);
     view->base = memory->offset;
     for (int f = 0; f < n_fixes; f++) {
-        view->base += by_atom[fixes[f].atom] * fixes[f].at;
+        view->base += fixes[f].at < 0 ? 0 : by_atom[fixes[f].atom] * fixes[f].at;
         mask &= ~((u64)1 << fixes[f].atom);
     }
-    for (int d = 0; d < scope->space.n; d++)
-        view->offset[d] = dim_offsets(scope, &scope->space.dim[d], by_atom, mask, &view->even[d]);
+    for (int d = 0; d < scope->space.n; d++) {
+        const ExecDim *dim = &scope->space.dim[d];
+        i64 *offset = dim_offsets(scope, dim, by_atom, mask, &view->even[d]);
+        for (int f = 0; f < n_fixes; f++)
+            if (looks_up(scope->call->job, &fixes[f], dim)) {
+                offset = offset ? offset : no_offsets(scope, dim);
+                add_lookups(scope->call->job, &fixes[f], dim, by_atom[fixes[f].atom], offset);
+                view->even[d] = false;
+            }
+        view->offset[d] = offset;
+    }
 }
 
 /* ---- inputs and results ---------------------------------------------------------------------- */
@@ -207,6 +243,25 @@ static int last_dim(const ExecSpace *space, const View *view)
     return last;
 }
 
+/* What an index outside of its axis picks is +0. */
+static void clear_outside(ExecScope *scope, const DagNode *node, const Fix *fix, const i64 *stride,
+                          float *out)
+{
+    for (int d = 0; d < scope->space.n; d++) {
+        const ExecDim *dim = &scope->space.dim[d];
+        u64 others = exec_mask(scope->call, node) & ~((u64)1 << dim->atom);
+        for (i64 i = 0; looks_up(scope->call->job, fix, dim) && i < dim->n; i++) {
+            ExecWalk walk;
+            if (looked_up(scope->call->job, fix, dim->at[i]) >= 0)
+                continue;
+            exec_walk(&walk, &scope->space, others, 1, (const i64 *const[]){stride});
+            while (exec_walk_next(&walk))
+                for (i64 k = 0; k < walk.inner; k++)
+                    out[i * stride[d] + walk.offset[0] + k * walk.step[0]] = 0;
+        }
+    }
+}
+
 static void eval_input(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
 {
     const ExecJob *job = scope->call->job;
@@ -216,6 +271,8 @@ static void eval_input(ExecScope *scope, const DagNode *node, const i64 *stride,
     view_tensor(scope, tensor, memory, node->n_fixes, node->fixes, &t.view);
     t.last = last_dim(&scope->space, &t.view);
     transfer(&t, 0, t.view.base, out);
+    for (int f = 0; f < node->n_fixes; f++)
+        clear_outside(scope, node, &node->fixes[f], stride, out);
 }
 
 void exec_store(ExecScope *scope, const DagPiece *piece)

@@ -17,15 +17,6 @@ typedef struct Lines {
     int stop;  /* length of the text at which an expression is cut short */
 } Lines;
 
-static void write_fixes(const Contract *contract, const Fix *fixes, int n, Text *out)
-{
-    for (int i = 0; i < n; i++) {
-        Str name = contract->axes[contract->atom_axis[fixes[i].atom]].name.text;
-        text_printf(out, "%s%.*s %lld%s", i ? ", " : "[", STR_FMT(name), (long long)fixes[i].at,
-                    i == n - 1 ? "]" : "");
-    }
-}
-
 static void write_value(const Lines *lines, const DagNode *node, Text *out);
 
 /* An operand; `tight` asks for brackets around a sum or product. */
@@ -76,7 +67,7 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
     switch (node->kind) {
     case DAG_INPUT:
         text_add(out, lines->op->op->params[node->param].name.text);
-        write_fixes(lines->dag->contract, node->fixes, node->n_fixes, out);
+        dag_print_fixes(lines->dag->contract, lines->op->op, node->fixes, node->n_fixes, out);
         break;
     case DAG_CONST:
         text_printf(out, "%.9g", (double)dag_constant_value(node->type, node->bits));
@@ -89,7 +80,7 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
         break;
     case DAG_ATTEND:
         write_call(lines, node->lse ? "attend lse" : "attend", node, out);
-        write_fixes(lines->dag->contract, node->fixes, node->n_fixes, out);
+        dag_print_fixes(lines->dag->contract, lines->op->op, node->fixes, node->n_fixes, out);
         break;
     case DAG_NEG:
         text_printf(out, "-");
@@ -194,7 +185,7 @@ static void write_lines(Lines *lines, Text *out)
     for (int i = 0; i < op->pieces.n; i++) {
         const DagPiece *piece = &op->pieces.v[i];
         text_printf(out, "  %.*s", STR_FMT(op->op->results[piece->result].name.text));
-        write_fixes(lines->dag->contract, piece->fixes, piece->n_fixes, out);
+        dag_print_fixes(lines->dag->contract, op->op, piece->fixes, piece->n_fixes, out);
         text_printf(out, " = ");
         lines->stop = out->n + LONGEST_LINE;
         write_operand(lines, piece->value, false, out);
@@ -230,11 +221,17 @@ static void write_constants(const OpDag *op, Text *out)
     text_printf(out, any ? "\n" : "");
 }
 
+static Str tensor_type(const Contract *contract, const Tensor *tensor)
+{
+    return tensor->index_of ? contract->axes[tensor->index_of - 1].name.text
+                            : str_of(dtype_name(tensor->type));
+}
+
 static void write_tensors(const Contract *contract, const Tensor *tensors, int n, Text *out)
 {
     for (int i = 0; i < n; i++) {
-        text_printf(out, "%s%.*s: %s[", i ? ", " : "", STR_FMT(tensors[i].name.text),
-                    dtype_name(tensors[i].type));
+        text_printf(out, "%s%.*s: %.*s[", i ? ", " : "", STR_FMT(tensors[i].name.text),
+                    STR_FMT(tensor_type(contract, &tensors[i])));
         for (int j = 0; j < tensors[i].n_axes; j++)
             text_printf(out, "%s%.*s", j ? ", " : "",
                         STR_FMT(contract->axes[tensors[i].axes[j]].name.text));

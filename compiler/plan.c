@@ -30,20 +30,16 @@ static Planner planner_of(const Builder *builder, const OpDag *op)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static bool has_attend(const OpDag *op)
+/* What no family has: only the executor computes it. */
+static const char *unplanned(const OpDag *op)
 {
     for (int i = 0; i < op->nodes.n; i++)
         if (op->nodes.v[i]->kind == DAG_ATTEND)
-            return true;
-    return false;
-}
-
-static bool refuse_attend(Builder *builder, const OpDag *op)
-{
-    Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
-                          "%.*s fits no kernel family", STR_FMT(op->op->name));
-    diag_note(builder->diags, diag, "attend: there are no kernels for it; the CPU executor has it");
-    return false;
+            return "attend";
+    for (int i = 0; i < op->op->n_params; i++)
+        if (op->op->params[i].index_of)
+            return "indices from a parameter";
+    return NULL;
 }
 
 static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
@@ -54,17 +50,18 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     } families[] = {{"gemm", plan_gemm}, {"row", plan_row}, {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
-    if (has_attend(op))
-        return refuse_attend(builder, op);
+    const char *what = unplanned(op);
     for (int i = 0; i < N; i++) {
         Planner planner = planner_of(builder, op);
-        if (families[i].fit(&planner, shape))
+        if (!what && families[i].fit(&planner, shape))
             return true;
         reasons[i] = planner.reason;
     }
     Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
                           "%.*s fits no kernel family", STR_FMT(op->op->name));
-    for (int i = 0; i < N; i++)
+    if (what)
+        diag_note(builder->diags, diag, "%s: no kernels have that; the CPU executor does", what);
+    for (int i = 0; !what && i < N; i++)
         diag_note(builder->diags, diag, "%s: %.*s", families[i].name, STR_FMT(reasons[i]));
     return false;
 }

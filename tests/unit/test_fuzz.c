@@ -40,6 +40,7 @@ static const char sound[] =
     "    y = bf16(sum(hidden by split 4 { mma } pairwise f32) x * w);\n"
     "    s = sum(hidden by row) f32(x) * f32(x); z = 1.0 / sqrt(s / len(hidden) + 1e-6);\n"
     "}\n"
+    "op e(ids: hidden[tokens], w: bf16[hidden]) -> y: bf16[tokens] { y = w[hidden ids]; }\n"
     "op g(q: bf16[tokens, heads, hidden], k, v: bf16[sequence, position, kv, hidden])\n"
     "   -> (o, l: f32[tokens, heads]) {\n"
     "    attend a, l = q, k, v { over hidden; scale_log2 H; window 4; } o = max(hidden by row) a;\n"
