@@ -86,6 +86,13 @@ typedef struct isoc_selection {
 
 typedef enum isoc_phase { ISOC_RUN, ISOC_PART, ISOC_JOIN } isoc_phase;
 
+/* Where keys and values of `attend` lie: as iso_keys of libiso. */
+typedef struct isoc_keys {
+    const int32_t *lengths, *starts, *block_table;
+    int64_t block_table_stride;
+    int page;
+} isoc_keys;
+
 typedef struct isoc_call {
     const char *op, *layout; /* layout "": one rank */
     int rank;
@@ -93,6 +100,7 @@ typedef struct isoc_call {
     int64_t rows;               /* global */
     int64_t live_rows;          /* of this rank's tensors; negative: all */
     const int32_t *positions, *sequences; /* of each row of this rank, for tables; else NULL */
+    const isoc_keys *keys;      /* `attend`; NULL: by the strides, as far as a causal row sees */
     const isoc_tensor *tensors; /* parameters, then results */
     float *roots;               /* PART writes, as iso_op_roots lays them out */
     const float *const *sources; /* JOIN reads, one per rank of the layout */

@@ -168,6 +168,7 @@ static const struct {
     [FAMILY_ROW] = {"row", "IsoRowArgs"},
     [FAMILY_GEMM] = {"gemm", "IsoGemmArgs"},
     [FAMILY_JOIN] = {"join", "IsoJoinArgs"},
+    [FAMILY_ATTEND] = {"attend", "IsoAttendArgs"},
 };
 
 static json_t *lines_json(Writer *w, Str lines)
@@ -315,6 +316,21 @@ static json_t *join_json(Writer *w, const Kernel *k)
     return object;
 }
 
+static json_t *attend_json(Writer *w, const AttendKernel *k)
+{
+    json_t *object = json_object();
+    put(w, object, "queries", integer(k->queries));
+    put(w, object, "keys", integer(k->keys));
+    put(w, object, "values", integer(k->values));
+    put(w, object, "sinks", integer(k->sinks));
+    put(w, object, "value", integer(k->value));
+    put(w, object, "lse", integer(k->lse));
+    put(w, object, "rows", integer(16 * k->row_tiles));
+    put(w, object, "token_each", json_boolean(k->token_each));
+    put(w, object, "causal", json_boolean(k->computes.causal));
+    return object;
+}
+
 static int op_index(const Writer *w, const OpDag *op)
 {
     return (int)(op - w->plan->dag->ops);
@@ -337,6 +353,8 @@ static json_t *spec_json(Writer *w, int i)
         put(w, spec, "row", row_json(w, &k->row));
     if (k->family == FAMILY_JOIN)
         put(w, spec, "join", join_json(w, k));
+    if (k->family == FAMILY_ATTEND)
+        put(w, spec, "attend", attend_json(w, &k->attend));
     return spec;
 }
 

@@ -16,7 +16,7 @@
  *   "ops": [ { "name", "fingerprint",
  *              "params": [T], "results": [T] } ],      T = { "name", "dtype",
  *                                                            "axes": [ { "name", "atoms": [i] } ] }
- *   "kernels": [ K ],      distinct programs: K = { "name", "family": "gemm|row|map|join",
+ *   "kernels": [ K ],      distinct programs: K = { "name", "family": "gemm|row|map|join|attend",
  *                          "threads", "shared_bytes" (dynamic), "registers",
  *                          "arguments": struct of device/iso_abi.cuh, "device_files": [..],
  *                          "census": { "add", "mul", "fma", "div", "sqrt", "mma_steps" } }
@@ -41,7 +41,10 @@
  *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root,
  *                       "row_threads": of one row },
  *             "join": { "of": "gemm|row", "reduces": n, "roots_of_rank": [n], "values": per root,
- *                       "rows": [atom], "groups": [as in gemm] } }
+ *                       "rows": [atom], "groups": [as in gemm] },
+ *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
+ *                       "rows": of one CTA, "token_each": bool (a CTA takes one token),
+ *                       "causal": bool } }             false: lengths must be given
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
  *       "ops": [ { "op": i, "join": spec or -1,
  *                  "moves": { "params": ["all-gather", ..], "results": [..] },

@@ -33,13 +33,30 @@ static Planner planner_of(const Builder *builder, const OpDag *op)
 /* What no family has: only the executor computes it. */
 static const char *unplanned(const OpDag *op)
 {
-    for (int i = 0; i < op->nodes.n; i++)
-        if (op->nodes.v[i]->kind == DAG_ATTEND)
-            return "attend";
     for (int i = 0; i < op->op->n_params; i++)
         if (op->op->params[i].index_of)
             return "indices from a parameter";
     return NULL;
+}
+
+static bool has_attend(const OpDag *op)
+{
+    for (int i = 0; i < op->nodes.n; i++)
+        if (op->nodes.v[i]->kind == DAG_ATTEND)
+            return true;
+    return false;
+}
+
+/* The family of an op with `attend`, or its one reason. */
+static bool find_attend(Builder *builder, const OpDag *op, Kernel *shape)
+{
+    Planner planner = planner_of(builder, op);
+    if (plan_attend(&planner, shape))
+        return true;
+    Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
+                          "%.*s fits no kernel family", STR_FMT(op->op->name));
+    diag_note(builder->diags, diag, "attend: %.*s", STR_FMT(planner.reason));
+    return false;
 }
 
 static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
@@ -51,6 +68,8 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
     const char *what = unplanned(op);
+    if (!what && has_attend(op))
+        return find_attend(builder, op, shape);
     for (int i = 0; i < N; i++) {
         Planner planner = planner_of(builder, op);
         if (!what && families[i].fit(&planner, shape))
@@ -142,6 +161,8 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
         refuse_layout(builder, op, planner.reason);
         return -2;
     }
+    if (kernel.family == FAMILY_ATTEND)
+        plan_attend_schedule(rows, &kernel);
     if (kernel.family != FAMILY_GEMM ||
         plan_schedule(&planner, schedule, rows, &plan.part, &kernel))
         return intern_kernel(builder, &kernel);
@@ -177,13 +198,17 @@ static bool schedule_ends(const Schedule *schedule)
 }
 
 /* First row counts of the ranges in which nothing changes. */
-static void find_borders(Builder *builder, const OpDag *op, Borders *borders)
+static void find_borders(Builder *builder, const OpDag *op, Family family, Borders *borders)
 {
     const Contract *contract = builder->dag->contract;
     const i64 *table;
-    int n = plan_table_borders(&table);
+    int n = family == FAMILY_GEMM     ? plan_table_borders(&table)
+            : family == FAMILY_ATTEND ? plan_attend_borders(&table)
+                                      : 0;
     for (int i = 0; i < n; i++)
         add_border(builder, borders, table[i]);
+    if (family != FAMILY_GEMM)
+        return;
     for (int i = 0; i < contract->n_schedules; i++) {
         const Schedule *schedule = &contract->schedules[i];
         if (&contract->ops[schedule->op] != op->op)
@@ -233,8 +258,7 @@ static bool make_variants(Builder *builder, const Shape *shape, PlanOp *op)
 {
     bool good = true;
     Borders borders = {0};
-    if (shape->kernel.family == FAMILY_GEMM)
-        find_borders(builder, op->op, &borders);
+    find_borders(builder, op->op, shape->kernel.family, &borders);
     op->variants = arena_array(builder->arena, Variant, borders.n + 1);
     for (int i = 0; i <= borders.n; i++) {
         Variant variant, *last = op->n_variants ? &op->variants[op->n_variants - 1] : NULL;

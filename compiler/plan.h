@@ -35,6 +35,7 @@ typedef enum Family {
     FAMILY_ROW,  /* reductions over the last dim, then elementwise */
     FAMILY_GEMM, /* products with an epilogue, or their roots */
     FAMILY_JOIN, /* roots of all ranks, joined in tree order, then the rest of the op */
+    FAMILY_ATTEND, /* attention over the keys of each token's sequence */
 } Family;
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
@@ -130,6 +131,21 @@ typedef struct Join {
     JoinProgram program;      /* over all sources' roots */
 } Join;
 
+/* ---- attend ---------------------------------------------------------------------------------- */
+
+/* Dimensions of an ATTEND kernel; the last two are an operand's own elements: those that a score
+ * sums, those of a value. */
+enum { ATTEND_TOKENS, ATTEND_HEADS, ATTEND_GROUP, ATTEND_DEPTH, ATTEND_WIDTH, ATTEND_DIMS };
+enum { ATTEND_BLOCK = 128 }; /* keys that the kernel's warps share out */
+
+typedef struct AttendKernel {
+    Attend computes; /* all numbers of its text; the proof compares them with the contract's */
+    i64 depth, width;
+    int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
+    int row_tiles;   /* of 16 rows, of one CTA */
+    bool token_each; /* a CTA takes one token, else as many as have room */
+} AttendKernel;
+
 typedef struct Kernel {
     Family family;
     const OpDag *op;
@@ -137,11 +153,12 @@ typedef struct Kernel {
     PlanDim dims[MAX_DIMS];
     int n_bindings;
     Binding bindings[MAX_BINDINGS];
-    int n_pieces;             /* ROW, MAP, JOIN; GEMM has them by group */
+    int n_pieces;             /* all but GEMM, which has them by group */
     const DagPiece **pieces;
     Gemm gemm;
     Row row;
     Join join;
+    AttendKernel attend;
 } Kernel;
 
 /* ---- what runs when -------------------------------------------------------------------------- */

@@ -59,6 +59,7 @@ bool plan_make_dims(Planner *planner, Kernel *kernel, const Atoms *space, int in
 bool plan_map(Planner *planner, Kernel *shape);
 bool plan_row(Planner *planner, Kernel *shape);
 bool plan_gemm(Planner *planner, Kernel *shape);
+bool plan_attend(Planner *planner, Kernel *shape);
 
 /* A shape for one rank of a layout. */
 typedef struct RankPlan {
@@ -87,6 +88,9 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 rows, const P
                    Kernel *kernel);
 /* Row counts at which the table changes its mind, ascending. */
 int plan_table_borders(const i64 **borders);
+/* The same of attention, which contracts' schedules do not speak of. */
+void plan_attend_schedule(i64 rows, Kernel *kernel);
+int plan_attend_borders(const i64 **borders);
 
 /* ---- text (plan_print.c) --------------------------------------------------------------------- */
 

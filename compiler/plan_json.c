@@ -334,7 +334,7 @@ static void json_kernel_pieces(const Json *j, const Kernel *kernel)
 
 static void json_kernel(const Json *j, const Kernel *kernel)
 {
-    static const char *const families[] = {"map", "row", "gemm", "join"};
+    static const char *const families[] = {"map", "row", "gemm", "join", "attend"};
     text_printf(j->out, "{\"family\": \"%s\", \"op\": %d, \"dims\": [", families[kernel->family],
                 (int)(kernel->op - j->plan->dag->ops));
     for (int d = 0; d < kernel->n_dims; d++) {

@@ -165,9 +165,22 @@ static void print_join(const Printer *p)
     print_program(p, &join->program);
 }
 
+static void print_attend(const Printer *p)
+{
+    const AttendKernel *k = &p->kernel->attend;
+    print_dims(p);
+    text_printf(p->out, "  ");
+    dag_print_attend(&k->computes, p->out);
+    text_printf(p->out, "\n  operands %d %d %d %d results %d %d; depth %lld width %lld\n",
+                k->queries, k->keys, k->values, k->sinks, k->value, k->lse, (long long)k->depth,
+                (long long)k->width);
+    text_printf(p->out, "  rows %d, %s\n", 16 * k->row_tiles,
+                k->token_each ? "of one token" : "of as many tokens as have room");
+}
+
 static const char *family_text(Family family)
 {
-    static const char *const names[] = {"map", "row", "gemm", "join"};
+    static const char *const names[] = {"map", "row", "gemm", "join", "attend"};
     return names[family];
 }
 
@@ -187,6 +200,9 @@ void plan_print_kernel(const Dag *dag, const Kernel *kernel, bool brief, Text *o
         break;
     case FAMILY_JOIN:
         print_join(&p);
+        break;
+    case FAMILY_ATTEND:
+        print_attend(&p);
         break;
     }
     print_bindings(&p);

@@ -216,6 +216,22 @@ static void add_input(Expression *e, const DagNode *node, Text *text)
         text_printf(text, " %d %lld", node->fixes[i].atom, (long long)node->fixes[i].at);
 }
 
+/* Blocks, splits, masks and scales: the node's own, or those that the kernel's text is made from.
+ * Its lanes, parts and steps are the clause's by the accumulator's layout, for blocks of 128. */
+static void add_attend(Expression *e, const DagNode *node, Text *text)
+{
+    const Attend *a = node->attend;
+    if (e->kernel && e->kernel->family != FAMILY_ATTEND)
+        e->difference = STR("the kernel has no attention");
+    else if (e->kernel)
+        a = &e->kernel->attend.computes;
+    dag_print_attend(a, text);
+    for (int i = 0; i < a->n_over; i++)
+        text_printf(text, " %d", a->over[i]);
+    text_printf(text, " %llx %llx %llx %d", (unsigned long long)a->batch,
+                (unsigned long long)a->rows, (unsigned long long)a->values, node->lse);
+}
+
 static Digest expression_term(Expression *e, const DagNode *node)
 {
     const OpDag *op = e->prover->op->op;
@@ -229,6 +245,8 @@ static Digest expression_term(Expression *e, const DagNode *node)
                 node->bits);
     if (node->kind == DAG_INPUT)
         add_input(e, node, &text);
+    if (node->kind == DAG_ATTEND)
+        add_attend(e, node, &text);
     for (int i = 0; i < node->n_args; i++) {
         Digest arg = expression_term(e, node->args[i]);
         add(&text, arg.byte, sizeof arg.byte);

@@ -7,6 +7,7 @@
 #include "parse.h"
 #include "plan.h"
 #include "reader.h"
+#include "session_keys.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -371,6 +372,14 @@ static void widen_reduced(const OpDag *op, const Contract *contract, ExecBox *bo
         }
 }
 
+static bool place_keys(CallState *c, ExecJob *job)
+{
+    i64 lo, hi;
+    job->lengths = c->call->keys->lengths;
+    part_rows(c->part, c->call->rows, &lo, &hi);
+    return session_keys(c->call->keys, job, lo, hi, c->tensors, c->arena);
+}
+
 static isoc_status run_call(CallState *c)
 {
     const isoc_call *call = c->call;
@@ -396,6 +405,8 @@ static isoc_status run_call(CallState *c)
         .threads = call->threads > 0 ? call->threads : 1,
     };
     part_box(contract, c->part, call->rows, &job.box);
+    if (call->keys && !place_keys(c, &job))
+        return ISOC_ERROR_USAGE;
     if (call->phase == ISOC_JOIN)
         widen_reduced(p->op, contract, &job.box);
     limit_live_rows(c, &job.box);

@@ -28,6 +28,11 @@ iso_status launch_cpu(const Launch *launch)
     for (int i = 0; i < n; i++)
         tensors[i] = (isoc_tensor){launch->tensors[i].data, launch->tensors[i].stride};
     const int32_t *live = launch->run->rows_device;
+    const iso_keys *keys = launch->run->keys;
+    isoc_keys where = {0};
+    if (keys)
+        where = (isoc_keys){keys->lengths, keys->starts, keys->block_table,
+                            keys->block_table_stride, keys->page};
     isoc_call call = {
         .op = op->op->name,
         .layout = op->layout->name,
@@ -37,6 +42,7 @@ iso_status launch_cpu(const Launch *launch)
         .live_rows = !live ? -1 : *live > 0 ? *live : 0,
         .positions = launch->run->positions,
         .sequences = launch->run->sequences,
+        .keys = keys ? &where : NULL,
         .tensors = tensors,
         .roots = launch->roots,
         .sources = (const float *const *)launch->sources,

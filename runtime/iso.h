@@ -140,6 +140,23 @@ iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes);
  * once before its first use: runs leave it ready for the next. schedule: as in iso_run. */
 iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t *bytes);
 
+/* Keys and values of `attend`, tensors with the axes sequence and position. Key j of sequence s
+ * lies, in steps of those axes' strides,
+ *   with block_table  at (block_table[s * block_table_stride + j / page], j % page): a paged cache
+ *                     [blocks, page, ...] as vLLM has it, pages of any size;
+ *   with starts       at (0, starts[s] + j): a packed batch, starts as in cu_seqlens;
+ *   with neither      at (s, j).
+ * A row's sequence s counts the lengths, starts and rows of the table; a negative one sees no key.
+ * Arrays are int32 on the device for ISO_CUDA. */
+typedef struct iso_keys {
+    const int32_t *lengths; /* keys of each sequence, these rows' own included; may be NULL for
+                               causal attention: as far as a row sees */
+    const int32_t *starts;
+    const int32_t *block_table;
+    int64_t block_table_stride; /* elements from one sequence's row to the next's */
+    int page;                   /* keys of a block */
+} iso_keys;
+
 /* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
  * count, s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of
  * this rank's tensors (for a join: of the roots that it reads, which may have more rows than it
@@ -150,6 +167,8 @@ typedef struct iso_run {
     const int32_t *rows_device;
     const int32_t *positions; /* of each row of this rank, where a table is indexed by them */
     const int32_t *sequences; /* likewise; NULL where no tensor of the op has such an axis */
+    const iso_keys *keys;     /* `attend`: where its keys and values are; NULL: by their strides,
+                                 as far as a causal row sees */
     void *workspace;
     size_t workspace_bytes;
     void *stream; /* CUstream; ISO_CPU ignores it and returns when done */

@@ -12,6 +12,8 @@ iso_status launch_cuda(const Launch *launch)
         return launch_row(launch);
     case MF_MAP:
         return launch_map(launch);
+    case MF_ATTEND:
+        return launch_attend(launch);
     }
     return iso_fail(ISO_INTERNAL, "a kernel of no family");
 }

@@ -23,6 +23,7 @@ iso_status launch_gemm(const Launch *launch);
 iso_status launch_join(const Launch *launch);
 iso_status launch_row(const Launch *launch);
 iso_status launch_map(const Launch *launch);
+iso_status launch_attend(const Launch *launch);
 
 /* Bytes of scratch of one spec at a global row count. */
 size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);

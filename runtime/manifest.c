@@ -208,9 +208,9 @@ static void read_op(Reader *r, json_t *object, void *element)
 
 static MfFamily get_family(Reader *r, json_t *object)
 {
-    static const char *const names[] = {"map", "row", "gemm", "join"};
+    static const char *const names[] = {"map", "row", "gemm", "join", "attend"};
     const char *family = get_string(r, object, "family");
-    for (int f = 0; f < 4; f++)
+    for (int f = 0; f < 5; f++)
         if (!strcmp(names[f], family))
             return (MfFamily)f;
     bad(r, "family", "is no kernel family");
@@ -317,6 +317,22 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     read_groups(r, object, spec);
 }
 
+static void read_attend(Reader *r, json_t *object, MfSpec *spec)
+{
+    MfAttend *attend = &spec->attend;
+    if (spec->n_dims != 5)
+        bad(r, "dims", "has not the five dimensions of attention");
+    attend->queries = (int)get_int(r, object, "queries", 0, spec->n_bindings - 1);
+    attend->keys = (int)get_int(r, object, "keys", 0, spec->n_bindings - 1);
+    attend->values = (int)get_int(r, object, "values", 0, spec->n_bindings - 1);
+    attend->sinks = (int)get_int(r, object, "sinks", -1, spec->n_bindings - 1);
+    attend->value = (int)get_int(r, object, "value", 0, spec->n_bindings - 1);
+    attend->lse = (int)get_int(r, object, "lse", -1, spec->n_bindings - 1);
+    attend->rows = (int)get_int(r, object, "rows", 16, 128);
+    attend->token_each = get_bool(r, object, "token_each");
+    attend->causal = get_bool(r, object, "causal");
+}
+
 static void check_bindings(Reader *r, MfSpec *spec)
 {
     const MfOp *op = &r->out->ops[spec->op];
@@ -343,6 +359,8 @@ static void read_spec(Reader *r, json_t *object, void *element)
         read_gemm(r, json_object_get(object, "gemm"), spec);
     if (spec->family == MF_JOIN)
         read_join(r, json_object_get(object, "join"), spec);
+    if (spec->family == MF_ATTEND)
+        read_attend(r, json_object_get(object, "attend"), spec);
     if (spec->family == MF_ROW) {
         json_t *row = json_object_get(object, "row");
         spec->row_roots_out = get_bool(r, row, "roots_out");

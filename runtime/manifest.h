@@ -37,7 +37,7 @@ typedef struct MfOp {
     MfTensor *tensors; /* parameters, then results */
 } MfOp;
 
-typedef enum MfFamily { MF_MAP, MF_ROW, MF_GEMM, MF_JOIN } MfFamily;
+typedef enum MfFamily { MF_MAP, MF_ROW, MF_GEMM, MF_JOIN, MF_ATTEND } MfFamily;
 
 typedef struct MfKernel {
     const char *name;
@@ -82,6 +82,14 @@ typedef struct MfGemm {
     MfGroup group[MF_MAX_GROUPS];
 } MfGemm;
 
+/* Dimensions of its spec: tokens, heads of keys, group, elements of a key, of a value. */
+typedef struct MfAttend {
+    int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
+    int rows;        /* of one CTA */
+    bool token_each; /* a CTA takes one token */
+    bool causal;     /* else lengths must be given */
+} MfAttend;
+
 typedef struct MfSpec {
     int kernel;
     int op;
@@ -91,6 +99,7 @@ typedef struct MfSpec {
     int n_bindings;
     MfBinding *bindings;
     MfGemm gemm;            /* GEMM; for JOIN its groups alone are used */
+    MfAttend attend;
     bool row_roots_out;
     int row_roots, values;  /* values per root */
     int row_threads;        /* of one row; 1: a thread each */

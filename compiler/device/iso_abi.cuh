@@ -174,4 +174,33 @@ typedef struct IsoRowArgs {
     IsoJoinSource source[ISO_JOIN_SOURCES];
 } IsoRowArgs;
 
+// Attention of packed tokens over the keys of their sequences. The views' dimensions are (tokens,
+// heads of keys, group, elements of queries and keys, elements of values); keys and values have a
+// row for each key of each sequence, found by one of three rules: key j of sequence s lies at steps
+// (a, b) along the stored axes of sequences and positions, which are
+//   block_table  (block_table[s * block_table_stride + j / page], j % page)   pages of a cache
+//   key_start    (0, key_start[s] + j)                                        a packed batch
+//   neither      (s, j)                                                       by the strides alone
+//
+//   needs   queries, keys and values aligned to 16 bytes, their elements next to each other, other
+//           strides multiples of 8
+//   block   128, 1, 1
+//   grid    ceil(rows, tile_tokens) * ceil(group, tile_group), heads, 1
+//   shared  dynamic, the manifest's bytes
+//   workspace, counters   none
+typedef struct IsoAttendArgs {
+    const int *rows_dev;            // live tokens, on the device, or null for all of rows
+    int rows;                       // tokens of the tensors
+    int group;                      // queries of a token for each head of keys
+    int tile_tokens, tile_group;    // of a CTA; their product is at most its rows
+    const int *position, *sequence; // of each token; a negative sequence: none, a row without keys
+    const int *length;              // keys of each sequence; null: as far as a causal row sees
+    const int *key_start;           // see above; null where there are none
+    const int *block_table;
+    long long block_table_stride;   // between sequences
+    int page;                       // keys of one
+    long long k_sequence, k_position, v_sequence, v_position; // strides of the stored axes
+    IsoView q, k, v, sinks, o, lse; // sinks, lse: where the op has them
+} IsoAttendArgs;
+
 #endif

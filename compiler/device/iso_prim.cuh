@@ -90,6 +90,17 @@ ISO_INLINE void iso_shared_store16(unsigned dst, const unsigned (&v)[4]) {
                  : "memory");
 }
 
+ISO_INLINE void iso_shared_store4(unsigned dst, unsigned v) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(dst), "r"(v) : "memory");
+}
+
+ISO_INLINE void iso_shared_load16(unsigned (&v)[4], unsigned src) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(src)
+                 : "memory");
+}
+
 ISO_INLINE void iso_shared_store_f4(unsigned dst, float4 v) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(dst), "f"(v.x), "f"(v.y),
                  "f"(v.z), "f"(v.w)

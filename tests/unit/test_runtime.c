@@ -384,6 +384,7 @@ static CuResult note_launch(CuFunction function, unsigned x, unsigned y, unsigne
         noted.gemm = *(IsoGemmArgs *)args[0];
         break;
     case MF_JOIN:
+    case MF_ATTEND:
         break;
     }
     return 0;

@@ -49,6 +49,7 @@ class Run(ctypes.Structure):
         ("rows_device", c_void_p),
         ("positions", c_void_p),
         ("sequences", c_void_p),
+        ("keys", c_void_p),
         ("workspace", c_void_p),
         ("workspace_bytes", c_size_t),
         ("stream", c_void_p),

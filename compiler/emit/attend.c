@@ -1,0 +1,75 @@
+/* Attention: an Op struct for the device library (iso_attend.cuh) and the call of its kernel. */
+#include "emit_impl.h"
+
+enum { THREADS = 128, PITCH = 8 /* elements between lines in shared memory */ };
+
+static const char *truth(bool x)
+{
+    return x ? "true" : "false";
+}
+
+static const char *weight_function(FnId fn)
+{
+    switch (fn) {
+    case FN_EXP2_D3: return "iso_exp2_d3";
+    case FN_EXP2_D6: return "iso_exp2_d6";
+    default: return "iso_exp2";
+    }
+}
+
+static DType binding_type(const KernelText *k, int binding)
+{
+    return binding_tensor(k->kernel, binding)->type;
+}
+
+static void write_sizes(Writer *w, const AttendKernel *a)
+{
+    writer_line(w, "static constexpr int depth = %lld, width = %lld, row_tiles = %d;",
+                (long long)a->depth, (long long)a->width, a->row_tiles);
+    writer_line(w, "static constexpr int split = %lld, window = %lld;",
+                (long long)a->computes.split, (long long)a->computes.window);
+}
+
+static void write_op(KernelText *k)
+{
+    const AttendKernel *a = &k->kernel->attend;
+    Writer *w = &k->head;
+    DType value = binding_type(k, a->value);
+    writer_open(w, "struct Op");
+    write_sizes(w, a);
+    writer_line(w, "static constexpr bool f16 = %s, values_f16 = %s;",
+                truth(binding_type(k, a->queries) == DT_F16),
+                truth(a->computes.weights == DT_F16));
+    writer_line(w, "static constexpr bool causal = %s, capped = %s, sinks = %s, lse = %s;",
+                truth(a->computes.causal), truth(a->computes.capped), truth(a->sinks >= 0),
+                truth(a->lse >= 0));
+    writer_line(w, "static constexpr unsigned scale = 0x%08xu, cap = 0x%08xu;", a->computes.scale,
+                a->computes.cap);
+    writer_line(w, "typedef %s Value;", expr_held(value));
+    Str rounded = expr_round_text(k->arena, value, STR("x"));
+    writer_line(w, "ISO_FN float weight(float x) { return %s(x); }",
+                weight_function(a->computes.exp2));
+    writer_line(w, "ISO_FN Value value(float x) { return %.*s; }", STR_FMT(rounded));
+    writer_close(w, ";");
+}
+
+/* IsoAttendPlan::shared_bytes: queries, a block of keys, one of values, the weights. */
+static i64 shared_bytes(const AttendKernel *a)
+{
+    i64 rows = 16 * a->row_tiles, depth = a->depth + PITCH, width = a->width + PITCH;
+    return 2 * (rows * depth + ATTEND_BLOCK * (depth + width) + rows * (ATTEND_BLOCK + PITCH));
+}
+
+void emit_attend(KernelText *k)
+{
+    const AttendKernel *a = &k->kernel->attend;
+    k->family = "attend";
+    k->parameters = "const __grid_constant__ IsoAttendArgs args";
+    k->arguments = "IsoAttendArgs";
+    k->threads = THREADS;
+    k->bounds = "128";
+    k->shared_bytes = shared_bytes(a);
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\niso_attend.cuh\n");
+    write_op(k);
+    writer_line(&k->body, "iso_attend<Op>(args);");
+}

@@ -1,0 +1,143 @@
+/* Launches attention: the views of its operands, where keys are, and which tokens a CTA takes. */
+#include "launch.h"
+
+#include <string.h>
+
+enum { TOKENS, HEADS, GROUP, DEPTH, WIDTH, DIMS };
+enum { ALIGNED = 16, STEP = 8 }; /* bytes of a copy, elements */
+
+static iso_status bind_view(const Launch *launch, int binding, IsoView *out)
+{
+    const MfSpec *spec = launch->spec;
+    const MfAtoms *dims[DIMS];
+    View view;
+    if (binding < 0)
+        return ISO_OK;
+    for (int d = 0; d < DIMS; d++)
+        dims[d] = &spec->dims[d];
+    iso_status status = view_bind(launch->op, launch->phase, &spec->bindings[binding], dims, DIMS,
+                                  launch->tensors, launch->run->rows, &view);
+    out->ptr = status ? NULL : view.data;
+    for (int d = 0; d < DIMS && !status; d++)
+        out->stride[d] = view.stride[d];
+    return status;
+}
+
+/* The stride along the axis of sequences, or of positions. */
+static int64_t stored_stride(const Launch *launch, int binding, MfCoordinate kind)
+{
+    const Manifest *manifest = launch->op->module->manifest;
+    int tensor = launch->spec->bindings[binding].tensor;
+    const MfTensor *declared = &launch->op->op->tensors[tensor];
+    for (int i = 0; i < declared->n_axes; i++)
+        if (axis_is_table(manifest, &declared->axes[i]) &&
+            manifest->atoms[declared->axes[i].atom[0]].coordinate == kind)
+            return launch->tensors[tensor].stride[i];
+    return 0;
+}
+
+/* What a copy of 16 bytes needs: neighbours, and rows that begin at multiples of it. */
+static iso_status check_copied(const Launch *launch, int binding, int inner, const IsoView *view)
+{
+    int tensor = launch->spec->bindings[binding].tensor;
+    const char *name = launch->op->op->tensors[tensor].name;
+    bool even = (uintptr_t)view->ptr % ALIGNED == 0 &&
+                stored_stride(launch, binding, MF_SEQUENCE) % STEP == 0 &&
+                stored_stride(launch, binding, MF_POSITION) % STEP == 0;
+    for (int d = 0; d < DEPTH; d++)
+        even = even && view->stride[d] % STEP == 0;
+    if (view->stride[inner] != 1)
+        return iso_fail(ISO_BAD_TENSOR, "op %s: the innermost axes of tensor %s have stride %lld; "
+                        "attention reads them as neighbours", launch->op->op->name, name,
+                        (long long)view->stride[inner]);
+    if (!even)
+        return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s must lie on 16 bytes, with strides that "
+                        "are multiples of 8 elements", launch->op->op->name, name);
+    return ISO_OK;
+}
+
+static iso_status bind_views(const Launch *launch, IsoAttendArgs *args)
+{
+    const MfAttend *a = &launch->spec->attend;
+    const struct {
+        int binding;
+        IsoView *view;
+    } views[] = {{a->queries, &args->q}, {a->keys, &args->k},   {a->values, &args->v},
+                 {a->sinks, &args->sinks}, {a->value, &args->o}, {a->lse, &args->lse}};
+    iso_status status = ISO_OK;
+    for (size_t i = 0; i < sizeof views / sizeof views[0] && !status; i++)
+        status = bind_view(launch, views[i].binding, views[i].view);
+    if (!status)
+        status = check_copied(launch, a->queries, DEPTH, &args->q);
+    if (!status)
+        status = check_copied(launch, a->keys, DEPTH, &args->k);
+    if (!status)
+        status = check_copied(launch, a->values, WIDTH, &args->v);
+    return status;
+}
+
+static iso_status bind_keys(const Launch *launch, IsoAttendArgs *args)
+{
+    const MfAttend *a = &launch->spec->attend;
+    const iso_run *run = launch->run;
+    const char *name = launch->op->op->name;
+    args->position = run->positions;
+    args->sequence = run->sequences;
+    if (run->keys) {
+        args->length = run->keys->lengths;
+        args->key_start = run->keys->starts;
+        args->block_table = run->keys->block_table;
+        args->block_table_stride = run->keys->block_table_stride;
+        args->page = run->keys->page;
+    }
+    if (!args->position || !args->sequence)
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.positions and .sequences must hold "
+                        "each row's", name);
+    if (!args->length && !a->causal)
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys must have lengths, since a row "
+                        "sees all keys of its sequence", name);
+    if (args->block_table && (args->page <= 0 || args->key_start))
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys has a block table and %s", name,
+                        args->key_start ? "starts" : "no size of a page");
+    args->k_sequence = stored_stride(launch, a->keys, MF_SEQUENCE);
+    args->k_position = stored_stride(launch, a->keys, MF_POSITION);
+    args->v_sequence = stored_stride(launch, a->values, MF_SEQUENCE);
+    args->v_position = stored_stride(launch, a->values, MF_POSITION);
+    return ISO_OK;
+}
+
+static int64_t dim_size(const Launch *launch, int dim)
+{
+    return part_size(launch->op->module->manifest, op_part(launch->op, launch->phase),
+                     &launch->spec->dims[dim], launch->run->rows);
+}
+
+/* A group that has more queries than a CTA has rows is cut; else whole tokens share the rows. */
+static void choose_tile(const MfAttend *a, IsoAttendArgs *args)
+{
+    args->tile_group = args->group < a->rows ? args->group : a->rows;
+    args->tile_tokens = a->token_each ? 1 : a->rows / args->tile_group;
+}
+
+iso_status launch_attend(const Launch *launch)
+{
+    const MfKernel *kernel = &launch->op->module->manifest->kernels[launch->spec->kernel];
+    IsoAttendArgs args;
+    memset(&args, 0, sizeof args);
+    args.rows_dev = launch->run->rows_device;
+    args.rows = (int)dim_size(launch, TOKENS);
+    args.group = (int)dim_size(launch, GROUP);
+    choose_tile(&launch->spec->attend, &args);
+    iso_status status = bind_views(launch, &args);
+    if (!status)
+        status = bind_keys(launch, &args);
+    if (status)
+        return status;
+    Grid grid = {.y = (unsigned)dim_size(launch, HEADS), .z = 1,
+                 .threads = (unsigned)kernel->threads,
+                 .shared_bytes = (size_t)kernel->shared_bytes};
+    grid.x = (unsigned)(ceil_div(args.rows, args.tile_tokens) *
+                        ceil_div(args.group, args.tile_group));
+    void *parameters[] = {&args};
+    return launch_kernel(launch, &grid, parameters);
+}
