@@ -95,6 +95,9 @@ void verify_ptx_result(PtxPlace *place, PtxTensor *tensor, const char *name);
 /* A buffer; its first `known` bytes are known to be zero. */
 u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t known);
 
+/* Requests, for attention. */
+typedef struct PtxKeys PtxKeys;
+
 /* One launch as it is tried. */
 enum { PTX_MAX_TENSORS = 32, PTX_MAX_TILES = 64 };
 
@@ -114,12 +117,29 @@ typedef struct PtxTrial {
     iso_tensor passed[PTX_MAX_TENSORS];
     PtxTensor roots; /* PART: what it writes */
     const void **sources; /* JOIN */
+    PtxKeys *keys;        /* ATTEND */
+    iso_run run;          /* as it was passed */
     int n_tiles;
     i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
 } PtxTrial;
 
 /* Compares the terms of all that was written with the contract's (verify_ptx_prove.c). */
 void verify_ptx_prove(PtxTrial *trial);
+
+/* ---- attention (verify_ptx_attend.c) */
+
+/* Makes requests and rows, and where their keys lie. */
+void verify_ptx_keys(PtxTrial *trial);
+/* Whether attention reads the tensor by copies of 16 bytes. */
+bool verify_ptx_copied(const PtxTrial *trial, int tensor);
+/* Whether the tensor holds keys or values: its shape then, and its elements. */
+bool verify_ptx_stored(const PtxTrial *trial, int tensor);
+void verify_ptx_shape(const PtxTrial *trial, int index, iso_tensor *tensor);
+void verify_ptx_fill_keys(PtxTrial *trial, int tensor);
+/* Sets what a run needs of the requests; false if memory is short. */
+bool verify_ptx_pass_keys(PtxTrial *trial, iso_run *run);
+/* The same for the executor, once they are passed. */
+isoc_keys verify_ptx_executor_keys(const PtxTrial *trial);
 
 /* The place of element `at` of memory among the elements without gaps; -1: in a gap. */
 static inline i64 verify_ptx_flat(const PtxTensor *t, i64 at)

@@ -90,6 +90,8 @@ static void choose_rows(PtxTrial *r)
     const MfPart *part = op_part(r->op, r->job->phase);
     i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
+    if (r->spec->family == MF_ATTEND)
+        verify_ptx_keys(r);
     i64 lo, hi;
     part_rows_of(part, r->rows, &lo, &hi);
     r->part_rows = r->live_rows = hi - lo;
@@ -118,6 +120,8 @@ static u8 unevenness(const PtxTrial *r, int tensor)
 static bool copied_by_box(const PtxTrial *r, int index)
 {
     const MfGemm *gemm = &r->spec->gemm;
+    if (r->keys)
+        return verify_ptx_copied(r, index);
     if (!is_gemm(r) || !gemm->wgmma)
         return false;
     bool found = r->spec->bindings[gemm->a].tensor == index;
@@ -149,6 +153,8 @@ static bool make_tensor(PtxTrial *r, int index)
     const MfTensor *declared = &r->op->op->tensors[index];
     if (iso_op_tensor(r->op, r->job->phase, r->rows, index, &t->tensor, NULL))
         return false;
+    if (verify_ptx_stored(r, index))
+        verify_ptx_shape(r, index, &t->tensor);
     u8 uneven = copied_by_box(r, index) ? 0 : unevenness(r, index);
     lay_out(t, bytes[t->tensor.dtype], uneven & PTX_UNEVEN_ROWS);
     r->place.shift = uneven & PTX_UNEVEN_BASE ? (size_t)t->element : 0;
@@ -160,6 +166,8 @@ static bool make_tensor(PtxTrial *r, int index)
         verify_ptx_result(&r->place, t, declared->name);
     r->passed[index] = t->tensor;
     r->place.shift = 0;
+    if (verify_ptx_stored(r, index) && !r->place.failed)
+        verify_ptx_fill_keys(r, index);
     return !r->place.failed;
 }
 
@@ -238,7 +246,7 @@ static void *make_workspace(PtxTrial *r, size_t *bytes)
 static iso_status launch(PtxTrial *r)
 {
     int n = r->n_params + r->n_results;
-    iso_run run = {.rows = r->rows, .schedule = r->job->schedule};
+    r->run = (iso_run){.rows = r->rows, .schedule = r->job->schedule};
     size_t bytes = (size_t)r->rows * 4;
     int32_t *positions =
         (int32_t *)(void *)verify_ptx_buffer(&r->place, "the positions", bytes, bytes);
@@ -246,20 +254,22 @@ static iso_status launch(PtxTrial *r)
         return ISO_OUT_OF_MEMORY;
     for (i64 i = 0; i < r->rows; i++)
         positions[i] = (int32_t)i;
-    run.positions = positions;
+    r->run.positions = positions;
+    if (r->keys && !verify_ptx_pass_keys(r, &r->run))
+        return ISO_OUT_OF_MEMORY;
     if (r->live_rows < r->part_rows) {
         int32_t *live = (int32_t *)(void *)verify_ptx_buffer(&r->place, "the live rows", 4, 4);
         if (!live)
             return ISO_OUT_OF_MEMORY;
         *live = (int32_t)r->live_rows;
-        run.rows_device = live;
+        r->run.rows_device = live;
     }
-    run.workspace = make_workspace(r, &run.workspace_bytes);
+    r->run.workspace = make_workspace(r, &r->run.workspace_bytes);
     if (r->job->phase == ISO_PHASE_PART)
-        return iso_op_part(r->op, r->passed, n, r->roots.tensor.data, &run);
+        return iso_op_part(r->op, r->passed, n, r->roots.tensor.data, &r->run);
     if (r->job->phase == ISO_PHASE_JOIN)
-        return iso_op_join(r->op, r->sources, r->op->layout->ranks, r->passed, n, &run);
-    return iso_op_run(r->op, r->passed, n, &run);
+        return iso_op_join(r->op, r->sources, r->op->layout->ranks, r->passed, n, &r->run);
+    return iso_op_run(r->op, r->passed, n, &r->run);
 }
 
 static void run_machine(PtxTrial *r)
@@ -363,6 +373,7 @@ static bool run_executor(PtxTrial *r)
         tensors[i] = (isoc_tensor){i < r->n_params ? r->tensor[i].tensor.data
                                                    : r->tensor[i].expected,
                                    r->passed[i].stride};
+    isoc_keys keys = r->keys ? verify_ptx_executor_keys(r) : (isoc_keys){0};
     isoc_call call = {
         .op = r->op->op->name,
         .layout = r->op->layout->name,
@@ -370,6 +381,9 @@ static bool run_executor(PtxTrial *r)
         .phase = (isoc_phase)r->job->phase,
         .rows = r->rows,
         .live_rows = r->live_rows < r->part_rows ? r->live_rows : -1,
+        .positions = r->run.positions,
+        .sequences = r->run.sequences,
+        .keys = r->keys ? &keys : NULL,
         .tensors = tensors,
         .roots = r->roots.expected,
         .sources = (const float *const *)r->sources,
@@ -469,7 +483,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = worker->input->prove != NULL};
+                          .terms = worker->input->prove && r->spec->family != MF_ATTEND};
     choose_rows(r);
     outcome->rows = r->rows;
     if (is_gemm(r))
@@ -480,6 +494,10 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
         run_machine(r);
     if (!outcome->finding.n && !outcome->skipped && r->place.terms)
         verify_ptx_prove(r);
+    if (worker->input->prove && r->keys) {
+        outcome->refused = true; /* whether a value is a number is no term */
+        outcome->unlike = STR("no terms for block forms");
+    }
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))
             compare_all(r);
