@@ -287,7 +287,8 @@ static json_t *gemm_json(Writer *w, const Kernel *k)
     put(w, object, "roots_out", json_boolean(g->roots_out));
     put(w, object, "roots", integer(g->n_roots));
     put(w, object, "leaves", leaves);
-    put(w, object, "depth", integer(g->program.depth));
+    put(w, object, "far", integer(g->far));
+    put(w, object, "cluster", integer(g->cluster));
     put(w, object, "groups", groups_json(w, k));
     return object;
 }

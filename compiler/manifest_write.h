@@ -32,7 +32,8 @@
  *                       "leaves_across_ctas": bool, "a": binding, "a_k_inner": bool,
  *                       "rows": [atom], "k": [atom], "roots_out": bool, "roots": n,
  *                       "leaves": [[lo, hi]],          elements of k, relative to the rank's part
- *                       "depth": stack height,
+ *                       "far": values that wait in workspace,
+ *                       "cluster": CTAs of one,
  *                       "groups": [ { "cols": [atom],
  *                                     "products": [ { "b": binding, "b_k_inner": bool } ],
  *                                     "operands": [binding], "results": [binding] } ] },

@@ -83,7 +83,21 @@ typedef struct Gemm {
     KernelChoice kernel;
     LeafPlace leaves;
     int tile_m, tile_n, tile_k, stages;
+    int fused;     /* neighbouring leaves that a CTA joins in registers: 1, 2 or 4 */
+    int near, far; /* waiting values of a CTA in shared memory, and in workspace (wgmma) */
+    int cluster;   /* CTAs: with leaves across CTAs, one for each `fused` leaves of a tile;
+                      otherwise neighbouring column tiles, which share the loads of a */
 } Gemm;
+
+/* A join program as a postfix text (device/iso_tree.cuh): L the next leaf or root, + join, b and h
+ * round; with roots, R takes each value that nothing consumes as soon as it is complete. From
+ * fused = 2 on LL+ is P, and with 4 PP+ is Q. */
+Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, int fused);
+/* Greatest height of its stack. */
+int postfix_depth(Str text);
+/* The text with L for each unit of `fused` leaves, and their number; more than MAX_LEAVES if some
+ * unit is of another size. */
+Str postfix_units(Arena *arena, Str text, int fused, int *n);
 
 /* ---- row, map, join -------------------------------------------------------------------------- */
 

@@ -266,11 +266,11 @@ static void json_gemm(const Json *j, const Kernel *kernel)
     text_printf(j->out, "],\n  \"program\": ");
     json_program(j, &gemm->program);
     text_printf(j->out, ",\n  \"roots_out\": %s, \"n_roots\": %d, \"kernel\": \"%s\", "
-                "\"place\": \"%s\", \"tile\": [%d, %d, %d], \"stages\": %d",
+                "\"place\": \"%s\", \"tile\": [%d, %d, %d], \"stages\": %d, \"cluster\": %d",
                 json_bool(gemm->roots_out), gemm->n_roots,
                 gemm->kernel == KERNEL_WGMMA ? "wgmma" : "stream",
                 gemm->leaves == LEAVES_ACROSS_CTAS ? "ctas" : "registers", gemm->tile_m,
-                gemm->tile_n, gemm->tile_k, gemm->stages);
+                gemm->tile_n, gemm->tile_k, gemm->stages, gemm->cluster);
 }
 
 static void json_row_reduce(const Json *j, const Kernel *kernel, int i)

@@ -99,12 +99,14 @@ static void print_gemm(const Printer *p)
 {
     const Gemm *gemm = &p->kernel->gemm;
     print_groups(p);
-    text_printf(p->out, "  a %d%s; %s %d x %d x %d, %d stages, leaves %s%s\n", gemm->a,
+    text_printf(p->out, "  a %d%s; %s %d x %d x %d, %d stages, cluster %d, leaves %s",
+                gemm->a,
                 gemm->a_k_inner ? "" : " transposed",
                 gemm->kernel == KERNEL_WGMMA ? "wgmma" : "stream", gemm->tile_m, gemm->tile_n,
-                gemm->tile_k, gemm->stages,
-                gemm->leaves == LEAVES_ACROSS_CTAS ? "across ctas" : "in registers",
-                gemm->roots_out ? ", roots out" : "");
+                gemm->tile_k, gemm->stages, gemm->cluster,
+                gemm->leaves == LEAVES_ACROSS_CTAS ? "across ctas" : "in registers");
+    text_printf(p->out, ", fused %d, waiting %d near %d far%s\n", gemm->fused, gemm->near,
+                gemm->far, gemm->roots_out ? ", roots out" : "");
     text_printf(p->out, "  leaves %d:", gemm->n_leaves);
     for (int i = 0; i < gemm->n_leaves && !(p->brief && i == BRIEF); i++)
         text_printf(p->out, " [%lld,%lld)", (long long)gemm->leaf_lo[i],

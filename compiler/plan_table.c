@@ -2,15 +2,23 @@
  * numbers given, so that every rank and every run chooses alike. */
 #include "plan_impl.h"
 
+#include <string.h>
+
 enum {
     SHARED_MAX = 227 * 1024,  /* bytes that one CTA can have */
+    SHARED_HALF = 113 * 1024, /* so that two CTAs share a multiprocessor */
     SHARED_HEAD = 1024,       /* of the wgmma kernel, before its stages */
-    STREAM_ROWS = 64,         /* above, the tensor cores are worth feeding from shared memory */
+    STREAM_ROWS = 64,         /* up to which the weights' way through the chip is all that counts */
     MULTIPROCESSORS = 132,
     STAGES_MAX = 6,
-    STREAM_SHARED = SHARED_MAX / 2, /* so that two CTAs share a multiprocessor */
-    ACCUMULATORS = 256,       /* columns times products in registers, leaves apart */
+    STAGES_SHORT = 20,        /* of short tiles, whose stages are small */
+    STAGES_FEW = 4,           /* below, a value waits in workspace rather than in a stage's place */
+    ACCUMULATORS = 256,       /* columns times products in registers, of one leaf */
     ACCUMULATORS_PAIR = 192,  /* with a second leaf beside the first */
+    ACCUMULATORS_QUAD = 128,  /* with two more */
+    SPLIT_ROWS = 256,         /* up to which leaves lie over CTAs */
+    CLUSTER_MAX = 8,
+    SHARED_COLUMNS = 192,     /* of a tile, up to which CTAs share the loads of its rows */
 };
 
 static i64 extent_of(const Planner *planner, const PlanDim *dim, const Part *part)
@@ -51,11 +59,31 @@ static bool wgmma_takes(Planner *planner, const Gemm *gemm, const Part *part)
     return true;
 }
 
-static i64 wgmma_stage(const Gemm *gemm, int tile_m, int tile_n)
+/* Columns of the wgmma kernel's tile as they lie in shared memory. */
+static i64 padded_columns(const Gemm *gemm)
 {
     const GemmGroup *group = &gemm->group[0];
-    i64 n = group->product[0].b_k_inner ? tile_n : (tile_n + 63) / 64 * 64;
-    return (i64)tile_m * 128 + group->n_products * n * 128 + 16;
+    i64 n = group->product[0].b_k_inner ? gemm->tile_n : (gemm->tile_n + 63) / 64 * 64;
+    return n * group->n_products;
+}
+
+/* The tensor cores read 64 rows of a, whatever was loaded. */
+static i64 wgmma_stage(const Gemm *gemm)
+{
+    i64 lines = gemm->tile_m + padded_columns(gemm);
+    return (lines < 64 ? 64 : lines) * 128 + 16;
+}
+
+/* What a CTA receives where leaves lie over CTAs. */
+static i64 split_values(const Gemm *gemm)
+{
+    return (i64)gemm->tile_m * gemm->tile_n * gemm->group[0].n_products * 4 + 16;
+}
+
+/* One waiting value of a CTA; a warpgroup holds 64 rows. */
+static i64 wgmma_value(const Gemm *gemm)
+{
+    return (gemm->tile_m + 63) / 64 * 64 * (i64)gemm->tile_n * gemm->group[0].n_products * 4;
 }
 
 static i64 stream_stage(const Gemm *gemm)
@@ -120,27 +148,180 @@ static void stream_defaults(Planner *planner, i64 rows, const Part *part, Gemm *
     if (gemm->stages)
         return;
     i64 stage = stream_stage(gemm), waiting = stream_waiting(gemm);
-    gemm->stages = stages_that_fit(STREAM_SHARED - waiting, stage, STAGES_MAX);
+    gemm->stages = stages_that_fit(SHARED_HALF - waiting, stage, STAGES_MAX);
     if (gemm->stages < 3)
         gemm->stages = stages_that_fit(SHARED_MAX - waiting, stage, 3);
 }
 
-static void wgmma_defaults(Gemm *gemm)
+/* Row counts at which the table changes its mind; a range is judged by its last. */
+static const i64 borders[] = {17, 33, STREAM_ROWS + 1, 129, SPLIT_ROWS + 1, 1025};
+enum { N_BORDERS = sizeof borders / sizeof *borders, ROWS_MANY = 8192 };
+
+static i64 judged_rows(i64 rows)
 {
-    int products = gemm->group[0].n_products;
-    if (!gemm->tile_m)
-        gemm->tile_m = 128;
-    if (gemm->leaves == LEAVES_UNSET)
-        gemm->leaves = LEAVES_IN_REGISTERS;
-    if (!gemm->tile_n) {
-        int columns = (gemm->n_leaves > 1 ? ACCUMULATORS_PAIR : ACCUMULATORS) / products;
-        gemm->tile_n = columns >= 64 ? columns / 32 * 32 : columns / 8 * 8;
+    for (int i = 0; i < N_BORDERS; i++)
+        if (rows < borders[i])
+            return borders[i] - 1;
+    return ROWS_MANY;
+}
+
+static int short_rows(i64 rows)
+{
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= STREAM_ROWS ? 64 : 128;
+}
+
+static i64 column_tiles(Planner *planner, const Gemm *gemm, const Part *part, int tile_n)
+{
+    i64 tiles = 0;
+    for (int g = 0; g < gemm->n_groups; g++)
+        tiles += (extent_of(planner, &gemm->group[g].cols, part) + tile_n - 1) / tile_n;
+    return tiles;
+}
+
+/* Rounds of tiles times what one costs: its columns, and something for its rows. */
+static i64 tile_cost(Planner *planner, const Gemm *gemm, const Part *part, i64 rows, int tile_n)
+{
+    enum { ROWS_COST = 24 };
+    i64 tiles = column_tiles(planner, gemm, part, tile_n) *
+                ((rows + gemm->tile_m - 1) / gemm->tile_m);
+    return (tiles + MULTIPROCESSORS - 1) / MULTIPROCESSORS *
+           ((i64)tile_n * gemm->group[0].n_products + ROWS_COST);
+}
+
+/* The cheapest width; of equals the widest. */
+static int wgmma_columns(Planner *planner, const Gemm *gemm, const Part *part, i64 rows, int most)
+{
+    int best = 0;
+    i64 best_cost = 0;
+    for (int n = most / 8 * 8; n >= 8; n -= n > 64 ? 32 : n > 32 ? 16 : 8) {
+        i64 cost = tile_cost(planner, gemm, part, rows, n);
+        if (best && cost >= best_cost)
+            continue;
+        best = n;
+        best_cost = cost;
     }
+    return best;
+}
+
+static Str program_text(Planner *planner, const Gemm *gemm, int fused)
+{
+    return postfix_text(planner->arena, &gemm->program, gemm->roots_out, fused);
+}
+
+/* The most leaves that the tree joins as neighbours, four at most. */
+static int fusible(Planner *planner, const Gemm *gemm)
+{
+    Str text = program_text(planner, gemm, 4);
+    return memchr(text.s, 'Q', (size_t)text.n) ? 4 : memchr(text.s, 'P', (size_t)text.n) ? 2 : 1;
+}
+
+static int columns_beside(const Gemm *gemm, int fused)
+{
+    int most = fused == 4 ? ACCUMULATORS_QUAD : fused == 2 ? ACCUMULATORS_PAIR : ACCUMULATORS;
+    return (gemm->tile_m > 128 ? most / 2 : most) / gemm->group[0].n_products;
+}
+
+/* CTAs of a cluster that hold `fused` leaves each; 0: they cannot. */
+static int split_cluster(Planner *planner, const Gemm *gemm, int fused)
+{
+    int units;
+    postfix_units(planner->arena, program_text(planner, gemm, fused), fused, &units);
+    return units >= 2 && units <= CLUSTER_MAX ? units : 0;
+}
+
+/* The smallest cluster: its CTAs wait least for one another. */
+static int split_fused(Planner *planner, const Gemm *gemm)
+{
+    int fused = 4;
+    while (fused && !split_cluster(planner, gemm, fused))
+        fused /= 2;
+    return fused;
+}
+
+/* Each CTA finishes the same number of columns, in steps of 8. */
+static void split_columns(Planner *planner, i64 rows, const Part *part, Gemm *gemm)
+{
+    i64 row_tiles = (rows + gemm->tile_m - 1) / gemm->tile_m;
+    int most = columns_beside(gemm, gemm->fused), step = 8 * gemm->cluster;
+    gemm->tile_n = (most < 128 ? most : 128) / step * step;
+    while (gemm->tile_n > step && column_tiles(planner, gemm, part, gemm->tile_n) * row_tiles *
+                                          gemm->cluster < MULTIPROCESSORS * 7 / 8)
+        gemm->tile_n -= step;
+}
+
+static void split_defaults(Planner *planner, i64 rows, const Part *part, Gemm *gemm)
+{
+    gemm->fused = split_fused(planner, gemm);
+    gemm->cluster = split_cluster(planner, gemm, gemm->fused);
+    if (!gemm->tile_n)
+        split_columns(planner, rows, part, gemm);
+    if (gemm->stages)
+        return;
+    gemm->stages = stages_that_fit(SHARED_MAX - SHARED_HEAD - split_values(gemm),
+                                   wgmma_stage(gemm), STAGES_SHORT);
+}
+
+/* Values wait in shared memory as long as enough stages remain. */
+static void place_waiting(Planner *planner, Gemm *gemm)
+{
+    int depth = postfix_depth(program_text(planner, gemm, gemm->fused));
+    int few = gemm->stages ? gemm->stages : STAGES_FEW;
+    i64 room = SHARED_MAX - SHARED_HEAD, value = wgmma_value(gemm), stage = wgmma_stage(gemm);
+    gemm->near = depth > 1 ? depth - 1 : 0;
+    while (gemm->near && room - gemm->near * value < few * stage)
+        gemm->near--;
+    gemm->far = (depth > 1 ? depth - 1 : 0) - gemm->near;
+    if (!gemm->stages)
+        gemm->stages = stages_that_fit(room - gemm->near * value, stage,
+                                       gemm->tile_m <= 64 ? STAGES_SHORT : STAGES_MAX);
+}
+
+static int fused_beside(Planner *planner, const Gemm *gemm)
+{
+    int fused = fusible(planner, gemm);
+    while (fused > 1 && gemm->tile_n > columns_beside(gemm, fused))
+        fused /= 2;
+    return fused;
+}
+
+/* Sharing the loads of rows pays where they weigh as much as the columns', and rounds are many. */
+static bool shares_rows(Planner *planner, const Gemm *gemm, const Part *part, i64 rows)
+{
+    return rows > SPLIT_ROWS && column_tiles(planner, gemm, part, gemm->tile_n) > 1 &&
+           gemm->tile_n * gemm->group[0].n_products <= SHARED_COLUMNS;
+}
+
+static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Gemm *gemm)
+{
+    gemm->fused = fused_beside(planner, gemm);
+    if (!gemm->tile_n)
+        gemm->tile_n =
+            wgmma_columns(planner, gemm, part, rows, columns_beside(gemm, gemm->fused));
+    gemm->cluster = shares_rows(planner, gemm, part, rows) ? 2 : 1;
+    place_waiting(planner, gemm);
+}
+
+/* Whether leaves go over CTAs unasked: with few rows, and a width that allows it. */
+static bool splits(Planner *planner, const Gemm *gemm, i64 rows)
+{
+    int fused = rows <= SPLIT_ROWS ? split_fused(planner, gemm) : 0;
+    return fused && gemm->tile_n <= columns_beside(gemm, fused) &&
+           gemm->tile_n % (8 * split_cluster(planner, gemm, fused)) == 0;
+}
+
+static void wgmma_defaults(Planner *planner, i64 from, const Part *part, Gemm *gemm)
+{
+    i64 rows = judged_rows(from);
+    if (!gemm->tile_m)
+        gemm->tile_m = short_rows(rows);
+    if (gemm->leaves == LEAVES_UNSET)
+        gemm->leaves = splits(planner, gemm, rows) ? LEAVES_ACROSS_CTAS : LEAVES_IN_REGISTERS;
     if (!gemm->tile_k)
         gemm->tile_k = 64;
-    if (!gemm->stages)
-        gemm->stages = stages_that_fit(SHARED_MAX - SHARED_HEAD,
-                                       wgmma_stage(gemm, gemm->tile_m, gemm->tile_n), STAGES_MAX);
+    if (gemm->leaves == LEAVES_ACROSS_CTAS)
+        split_defaults(planner, rows, part, gemm);
+    else
+        persistent_defaults(planner, rows, part, gemm);
 }
 
 /* ---- what was asked for, checked ------------------------------------------------------------- */
@@ -173,19 +354,32 @@ static bool stream_legal(Planner *planner, const Gemm *gemm)
                        "2 stages, at most %d bytes", gemm->stages, (long long)need, SHARED_MAX);
 }
 
-static bool wgmma_legal(Planner *planner, const Gemm *gemm)
+/* The wgmma kernel's place for its waiting values and stages. */
+static bool wgmma_room(Planner *planner, const Gemm *gemm)
 {
-    if (gemm->leaves == LEAVES_ACROSS_CTAS)
-        return plan_misfit(planner, "leaves across ctas are for the stream kernel");
-    if (!one_of(gemm->tile_m, 64, 128, 192) || gemm->tile_n % 8 || gemm->tile_n < 8 ||
-        gemm->tile_n > 256 || gemm->tile_k != 64)
-        return plan_misfit(planner, "tile %d x %d x %d: the wgmma kernel has 64, 128 or 192 rows "
-                           "by 8 to 256 columns in steps of 8 by 64", gemm->tile_m, gemm->tile_n,
-                           gemm->tile_k);
-    i64 need = SHARED_HEAD + gemm->stages * wgmma_stage(gemm, gemm->tile_m, gemm->tile_n);
+    bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
+    i64 values = split ? split_values(gemm) : gemm->near * wgmma_value(gemm);
+    i64 need = SHARED_HEAD + gemm->stages * wgmma_stage(gemm) + values;
     return (gemm->stages >= 2 && need <= SHARED_MAX) ||
            plan_misfit(planner, "%d stages of this tile take %lld bytes of shared memory; at least "
                        "2 stages, at most %d bytes", gemm->stages, (long long)need, SHARED_MAX);
+}
+
+static bool wgmma_legal(Planner *planner, const Gemm *gemm)
+{
+    bool rows = one_of(gemm->tile_m, 64, 128, 192) || one_of(gemm->tile_m, 16, 32, 64);
+    if (!rows || gemm->tile_n % 8 || gemm->tile_n < 8 || gemm->tile_n > 256 || gemm->tile_k != 64)
+        return plan_misfit(planner, "tile %d x %d x %d: the wgmma kernel has 16, 32, 64, 128 or "
+                           "192 rows by 8 to 256 columns in steps of 8 by 64", gemm->tile_m,
+                           gemm->tile_n, gemm->tile_k);
+    bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
+    if (split && (!gemm->cluster || gemm->tile_n % (8 * gemm->cluster)))
+        return plan_misfit(planner, "its leaves do not lie over a cluster of 2 to %d CTAs that "
+                           "each finish as many columns, in steps of 8", CLUSTER_MAX);
+    if (gemm->tile_n > columns_beside(gemm, gemm->fused))
+        return plan_misfit(planner, "%d columns: the registers hold %d", gemm->tile_n,
+                           columns_beside(gemm, gemm->fused));
+    return wgmma_room(planner, gemm);
 }
 
 /* What a tile of a schedule without a kernel says about it. */
@@ -208,27 +402,27 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 rows, const P
         gemm->leaves = contract->leaves;
         gemm->kernel = contract->kernel;
     }
+    gemm->fused = gemm->cluster = 1;
     if (gemm->kernel == KERNEL_UNSET)
         gemm->kernel = implied_kernel(gemm);
     bool asked = gemm->kernel != KERNEL_UNSET;
     if (!asked)
-        gemm->kernel = rows > STREAM_ROWS ? KERNEL_WGMMA : KERNEL_STREAM;
+        gemm->kernel = KERNEL_WGMMA;
     if (gemm->kernel == KERNEL_WGMMA && !wgmma_takes(planner, gemm, part)) {
         if (asked)
             return false;
         gemm->kernel = KERNEL_STREAM;
     }
     if (gemm->kernel == KERNEL_WGMMA) {
-        wgmma_defaults(gemm);
+        wgmma_defaults(planner, rows, part, gemm);
         return wgmma_legal(planner, gemm);
     }
     stream_defaults(planner, rows, part, gemm);
     return stream_legal(planner, gemm);
 }
 
-int plan_table_borders(const i64 **borders)
+int plan_table_borders(const i64 **at)
 {
-    static const i64 at[] = {17, 33, STREAM_ROWS + 1};
-    *borders = at;
-    return 3;
+    *at = borders;
+    return N_BORDERS;
 }

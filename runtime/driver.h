@@ -45,6 +45,7 @@ enum {
     CU_ATTRIBUTE_MAJOR = 75,
     CU_ATTRIBUTE_MINOR = 76,
     CU_FUNC_MAX_DYNAMIC_SHARED = 8,
+    CU_LAUNCH_STREAM_SERIALIZATION = 6,
     CU_TENSOR_MAP_F16 = 6,
     CU_TENSOR_MAP_BF16 = 9,
     CU_TENSOR_MAP_SWIZZLE_128B = 3,
@@ -55,6 +56,22 @@ enum {
     CU_HOST_MAPPED = 2,
     CU_CAPTURE_NONE = 0,
 };
+
+/* One attribute, CUlaunchAttribute: its id, then a value of 64 bytes of which one is used here. */
+typedef struct CuLaunchAttribute {
+    int id, pad;
+    union {
+        char all[64];
+        int number;
+    } value;
+} CuLaunchAttribute;
+
+typedef struct CuLaunchConfig {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    CuStream stream;
+    CuLaunchAttribute *attributes;
+    unsigned n_attributes;
+} CuLaunchConfig;
 
 /* X(member, symbol, parameters) */
 #define DRIVER_LIST(X)                                                                             \
@@ -93,6 +110,8 @@ enum {
     X(capture_info, "cuStreamGetCaptureInfo_v2",                                                   \
       (CuStream stream, int *status, unsigned long long *id, void **graph, void **dependencies,    \
        size_t *n))                                                                                 \
+    X(launch_config, "cuLaunchKernelEx",                                                           \
+      (const CuLaunchConfig *config, CuFunction function, void **args, void **extra))              \
     X(memset_async, "cuMemsetD8Async",                                                             \
       (unsigned long long address, unsigned char value, size_t bytes, CuStream stream))            \
     X(tensor_map, "cuTensorMapEncodeTiled",                                                        \

@@ -5,9 +5,20 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
 {
     const iso_module *module = launch->op->module;
     const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
-    CuResult result = module->driver->launch(
-        module->functions[launch->spec->kernel], grid->x, grid->y, grid->z, grid->threads, 1, 1,
-        (unsigned)grid->shared_bytes, launch->run->stream, args, NULL);
+    /* Products wait themselves for what comes before, and may begin a little earlier. */
+    CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
+    CuLaunchConfig config = {.grid_x = grid->x,
+                             .grid_y = grid->y,
+                             .grid_z = grid->z,
+                             .block_x = grid->threads,
+                             .block_y = 1,
+                             .block_z = 1,
+                             .shared_bytes = (unsigned)grid->shared_bytes,
+                             .stream = launch->run->stream,
+                             .attributes = &early,
+                             .n_attributes = launch->spec->family == MF_GEMM};
+    CuResult result = module->driver->launch_config(
+        &config, module->functions[launch->spec->kernel], args, NULL);
     return driver_check(module->driver, result, kernel->name);
 }
 

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+enum { GRID_Z_MAX = 65535 };
+
 static int64_t gemm_rows(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
 {
     return part_size(op->module->manifest, op_part(op, phase), &gemm->rows, rows);
@@ -23,17 +25,31 @@ static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gem
 
 static void wgmma_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
-    int64_t tiles = ceil_div(m, gemm->tile_m) * column_tiles(op, ISO_PHASE_RUN, gemm, rows);
-    int64_t most = op->module->multiprocessors;
-    grid->x = (unsigned)(tiles < most ? tiles : most);
+    int64_t columns = column_tiles(op, ISO_PHASE_RUN, gemm, rows);
+    int64_t clusters = ceil_div(m, gemm->tile_m) * ceil_div(columns, gemm->cluster);
+    int64_t most = op->module->multiprocessors / gemm->cluster;
+    grid->x = (unsigned)((clusters < most ? clusters : most) * gemm->cluster);
     grid->y = grid->z = 1;
+}
+
+static unsigned row_tiles(const MfGemm *gemm, int64_t m)
+{
+    int64_t tiles = ceil_div(m, gemm->tile_m);
+    return (unsigned)(tiles < GRID_Z_MAX ? tiles : GRID_Z_MAX);
+}
+
+static void split_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
+{
+    grid->x = (unsigned)(column_tiles(op, ISO_PHASE_RUN, gemm, rows) * gemm->cluster);
+    grid->y = 1;
+    grid->z = row_tiles(gemm, m);
 }
 
 static void stream_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
     grid->x = (unsigned)column_tiles(op, ISO_PHASE_RUN, gemm, rows);
     grid->y = gemm->across_ctas ? (unsigned)gemm->n_leaves : 1;
-    grid->z = (unsigned)ceil_div(m, gemm->tile_m);
+    grid->z = row_tiles(gemm, m);
 }
 
 static void gemm_grid(const iso_op *op, const MfSpec *spec, int64_t rows, Grid *grid)
@@ -43,7 +59,9 @@ static void gemm_grid(const iso_op *op, const MfSpec *spec, int64_t rows, Grid *
     int64_t m = gemm_rows(op, ISO_PHASE_RUN, gemm, rows);
     grid->threads = (unsigned)kernel->threads;
     grid->shared_bytes = (size_t)kernel->shared_bytes;
-    if (gemm->wgmma)
+    if (gemm->wgmma && gemm->across_ctas)
+        split_grid(op, gemm, rows, m, grid);
+    else if (gemm->wgmma)
         wgmma_grid(op, gemm, rows, m, grid);
     else
         stream_grid(op, gemm, rows, m, grid);
@@ -69,9 +87,11 @@ static size_t counter_bytes(const MfGemm *gemm, const Grid *grid)
 
 static size_t partial_bytes(const MfGemm *gemm, const Grid *grid)
 {
-    size_t tile = (size_t)gemm->tile_m * (size_t)gemm->tile_n * (size_t)groups_parts(gemm) * 4;
-    if (gemm->wgmma)
-        return (size_t)grid->x * (size_t)(gemm->depth - 1) * tile;
+    size_t columns = (size_t)gemm->tile_n * (size_t)groups_parts(gemm);
+    size_t tile = (size_t)gemm->tile_m * columns * 4;
+    if (gemm->wgmma) /* its warpgroups hold 64 rows each */
+        return (size_t)grid->x * (size_t)gemm->far * ((size_t)gemm->tile_m + 63) / 64 * 64 *
+               columns * 4;
     if (!gemm->across_ctas || gemm->n_leaves < 2)
         return 0;
     return (size_t)grid->z * grid->x * (size_t)gemm->n_leaves * tile;
@@ -163,7 +183,8 @@ static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemm
     Operand operand;
     iso_status status = bind_operand(launch, gemm->a, gemm->a_k_inner, &gemm->rows, &operand);
     if (!status && gemm->wgmma)
-        status = encode_map(launch, &operand, gemm->tile_m, &maps->a);
+        status = encode_map(launch, &operand,
+                            gemm->tile_m / (gemm->across_ctas ? 1 : gemm->cluster), &maps->a);
     args->a = operand.data;
     args->a_stride = operand.stride;
     for (int g = 0; g < gemm->n_groups; g++) {

@@ -300,7 +300,8 @@ static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
     read_atom_list(r, json_object_get(object, "k"), "k", &gemm->k);
     gemm->roots_out = get_bool(r, object, "roots_out");
     gemm->n_roots = (int)get_int(r, object, "roots", 1, MF_MAX_LEAVES);
-    gemm->depth = (int)get_int(r, object, "depth", 1, MF_MAX_LEAVES);
+    gemm->far = (int)get_int(r, object, "far", 0, MF_MAX_LEAVES);
+    gemm->cluster = (int)get_int(r, object, "cluster", 1, 8);
     read_leaves(r, object, gemm);
     read_groups(r, object, spec);
 }

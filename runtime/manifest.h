@@ -76,7 +76,9 @@ typedef struct MfGemm {
     MfAtoms rows, k;
     bool roots_out;
     int n_roots;
-    int n_leaves, depth;
+    int n_leaves;
+    int far;     /* values of a CTA that wait in workspace */
+    int cluster; /* CTAs */
     int64_t leaf_lo[MF_MAX_LEAVES], leaf_hi[MF_MAX_LEAVES];
     int n_groups;
     MfGroup group[MF_MAX_GROUPS];

@@ -14,30 +14,44 @@
 //              bf16 / f16, R write the topmost away as the next root
 //   a_trans    A is [k][row] with rows contiguous, instead of [row][k] with k contiguous
 //   b_trans    B is [k][column] with columns contiguous, instead of [column][k]
-//   tile       bm rows by bn columns (of each part), bk, stages, split, near
+//   tile       bm rows by bn columns (of each part), bk, stages, split, near, cluster, fused
 // and everything else, sizes included, is an argument. With "leaves" the program's leaf count
 // (L 1, P 2, Q 4), "levels" its greatest stack height less one (each of L, P and Q puts one value
 // on the stack, + and R take one off), and ceil(x, y) = (x + y - 1) / y:
 //
-// iso_gemm_wgmma<Op, IsoWgmmaTile<bm, bn, stages, near>>(IsoGemmArgs, IsoGemmMaps)
+// iso_gemm_wgmma<Op, IsoWgmmaTile<bm, bn, stages, near, cluster>>(IsoGemmArgs, IsoGemmMaps)
 //   needs   leaves of one length; bases aligned to 16 bytes, strides multiples of 8; the leaf
 //           length a multiple of 8 where there are several leaves and an operand has k contiguous
-//   block   128 * (1 + bm / 64), 1, 1
-//   grid    min(multiprocessors, ceil(rows, bm) * sum over groups of ceil(columns, bn)), 1, 1
-//           any smaller grid >= 1 is right too: CTAs loop over tiles
-//   shared  1024 + stages * (bm * 128 + P * bnp * 128 + 16) + near * bm * bn * P * 4 bytes of
-//           dynamic shared memory, where bnp = b_trans ? 64 * ceil(bn, 64) : bn
-//   workspace  grid.x * (levels - near) * bm * bn * P * 4 bytes, 16-byte aligned, never initialised
+//   block   128 * (1 + ceil(bm, 64)), 1, 1; cluster, 1, 1
+//   grid    cluster * min(multiprocessors / cluster,
+//                         ceil(rows, bm) * ceil(sum over groups of ceil(columns, bn), cluster))
+//           any smaller multiple of cluster is right too: clusters loop over tiles
+//   shared  1024 + stages * (max(bm + P * bnp, 64) * 128 + 16) + near * bmp * bn * P * 4 bytes of
+//           dynamic shared memory, where bnp = b_trans ? 64 * ceil(bn, 64) : bn and
+//           bmp = 64 * ceil(bm, 64)
+//   workspace  grid.x * (levels - near) * bmp * bn * P * 4 bytes, 16-byte aligned, never set
 //   counters   none
 //   maps    one for A and one for every (group, part) of B; bf16 or f16, three dimensions,
 //           128-byte swizzle, no interleave, element strides 1, fill of zeros, L2 promotion free:
 //             operand [row][k]:  dims {leaf length, leaves, rows}
 //                                byte strides {leaf length * 2, row stride * 2}
-//                                box {64, 1, bm}   (B: {64, 1, bn}, rows = the group's columns)
+//                                box {64, 1, bm / cluster}
+//                                (B: {64, 1, bn}, rows = the group's columns)
 //             operand [k][row]:  dims {rows, leaf length, leaves}
 //                                byte strides {k stride * 2, leaf length * k stride * 2}
 //                                box {64, 64, 1}
 //           (with one leaf the leaf's byte stride is never used: give any multiple of 16)
+//
+// iso_gemm_split<Op, IsoSplitTile<bm, bn, stages, fused>>(IsoGemmArgs, IsoGemmMaps)
+//   needs   as iso_gemm_wgmma; in the program every L stands for `fused` leaves (1, 2 or 4), joined
+//           as P and Q join them; C of these, 2 to 8, each one CTA of a cluster; bn a multiple of
+//           8 * C
+//   block   128 * (1 + ceil(bm, 64)), 1, 1; cluster C, 1, 1
+//   grid    C * sum over groups of ceil(columns, bn), 1, min(ceil(rows, bm), 65535)
+//           a smaller z is right too: clusters loop over row tiles
+//   shared  1024 + stages * (max(bm + P * bnp, 64) * 128 + 16) + bm * bn * P * 4 + 16 bytes
+//   workspace, counters   none
+//   maps    as iso_gemm_wgmma's with cluster 1
 //
 // iso_gemm_stream<Op, IsoStreamTile<bm, bn, bk, stages, split>>(IsoGemmArgs)
 //   needs   nothing: any leaf lengths, strides and alignment (16-byte aligned rows are fastest);
@@ -55,6 +69,9 @@
 //   block   256, 1, 1
 //   grid    ceil(sum over groups of ceil(columns, 2), 256), any y >= 1 (CTAs loop over rows)
 //   shared, workspace, counters   none
+//
+// Product kernels wait themselves for what was launched before them (iso_grid_begin): they may be
+// launched with programmatic stream serialization, or without.
 //
 // With rows = 0 there is nothing to launch. Two launches that may overlap must not share workspace
 // or counters.

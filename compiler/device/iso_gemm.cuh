@@ -13,11 +13,16 @@
 //       template <bool Pairs> static __device__ void store(
 //           int group, const IsoGemmGroup &g, int row, int col, int valid,
 //           const float (&acc)[parts][2], const Inputs &in);
+//       static constexpr bool wide;
+//       static __device__ unsigned value0(
+//           int group, const IsoGemmGroup &g, int row, int col,
+//           const float (&acc)[parts][2], const Inputs &in);
 //   };
 // load and store serve columns col and, where valid is 2, col + 1 of one row. With Pairs, valid is
 // 2, col is even and pairs(group, g) said that every view takes a pair in one access. All loads of
-// a bundle of pairs come before its stores, so that they wait for memory together. An Op whose
-// tree leaves roots derives from IsoNoEpilogue.
+// a bundle of pairs come before its stores, so that they wait for memory together. A wide Op has
+// one result of two bytes, of which value0 gives the pair that store would store; the kernel may
+// then store several pairs at once. An Op whose tree leaves roots derives from IsoNoEpilogue.
 #ifndef ISO_GEMM_CUH
 #define ISO_GEMM_CUH
 
@@ -25,6 +30,7 @@
 #include "iso_tree.cuh"
 
 struct IsoNoEpilogue {
+    static constexpr bool wide = false;
     struct Inputs {};
     ISO_INLINE bool pairs(int, const IsoGemmGroup &) {
         return true;
@@ -89,6 +95,12 @@ template <class Op> ISO_INLINE bool iso_leave_pairs(int group, const IsoGemmGrou
     } else {
         return Op::pairs(group, g);
     }
+}
+
+// Whether eight columns from a multiple of 8 on are one aligned word of the only result.
+ISO_INLINE bool iso_leave_wide(const IsoGemmGroup &g) {
+    const IsoView &v = g.result[0];
+    return (((unsigned long long)v.ptr & 15) | (v.stride[0] & 7)) == 0;
 }
 
 // Writes one pair: a root's, or through the epilogue the whole tree's. Without Pairs the columns

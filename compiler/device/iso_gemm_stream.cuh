@@ -499,6 +499,7 @@ template <class Op, class Tile> ISO_INLINE void iso_gemm_stream(const IsoGemmArg
     extern __shared__ unsigned char iso_dynamic[];
     static_assert(Op::Tree::single, "P and Q are for the wgmma kernel");
     unsigned smem = iso_shared(iso_dynamic);
+    iso_grid_begin();
     int tile = blockIdx.x;
     int group = iso_tile_group<Op>(args.group, Tile::bn, tile);
     int rows = iso_live_rows(args.rows_dev, args.rows), col0 = tile * Tile::bn;

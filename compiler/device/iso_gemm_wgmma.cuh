@@ -1,6 +1,10 @@
-// Products with many rows: copy engine and wgmma, one producer warpgroup, one consumer warpgroup
-// per 64 rows, persistent over tiles. The launch rule is in iso_abi.cuh. A CTA owns its slice of
-// the workspace, and in it every thread reads only what it wrote itself.
+// Products by copy engine and wgmma: one producer warpgroup, one consumer warpgroup per 64 rows,
+// persistent over tiles. The CTAs of a cluster take neighbouring column tiles of the same rows, and
+// each loads its share of those rows of A for all of them. The launch rule is in iso_abi.cuh. A CTA
+// owns its slice of the workspace, and in it every thread reads only what it wrote itself.
+//
+// A tile of fewer than 64 rows loads only those; the tensor cores then read on into the rest of the
+// stage, and what that gives lies in rows that nobody takes.
 #ifndef ISO_GEMM_WGMMA_CUH
 #define ISO_GEMM_WGMMA_CUH
 
@@ -8,24 +12,30 @@
 #include "iso_wgmma.cuh"
 
 // Near: the stack's levels from the lowest on that lie in shared memory, the rest in workspace.
-template <int Bm, int Bn, int Stages, int Near = 0> struct IsoWgmmaTile {
-    static constexpr int bm = Bm, bn = Bn, stages = Stages, near = Near;
+template <int Bm, int Bn, int Stages, int Near = 0, int Cluster = 1> struct IsoWgmmaTile {
+    static constexpr int bm = Bm, bn = Bn, stages = Stages, near = Near, cluster = Cluster;
 };
 
 template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int bk = 64;                   // one row of the 128-byte swizzle
-    static constexpr int consumers = Tile::bm / 64;
+    static constexpr int consumers = iso_ceil(Tile::bm, 64);
     static constexpr int threads = 128 * (1 + consumers);
     static constexpr int bnp = Op::b_trans ? 64 * iso_ceil(Tile::bn, 64) : Tile::bn;
     static constexpr int a_bytes = Tile::bm * bk * 2;
     static constexpr int b_bytes = bnp * bk * 2;    // of one part
-    static constexpr int stage_bytes = a_bytes + Op::parts * b_bytes;
+    static constexpr int fill_bytes = a_bytes + Op::parts * b_bytes;
+    static constexpr int stage_bytes = fill_bytes < 8192 ? 8192 : fill_bytes;   // 64 rows are read
     static constexpr int regs = Tile::bn / 2;       // accumulators of one part in one thread
-    static constexpr int level_floats = Tile::bm * Tile::bn * Op::parts;
+    static constexpr int level_floats = 64 * consumers * Tile::bn * Op::parts;
     static constexpr int far = Op::Tree::levels - Tile::near;   // levels in workspace
     static constexpr int raster = 16;               // row tiles that share a sweep over columns
 
-    static_assert(Tile::bm % 64 == 0 && consumers >= 1 && consumers <= 3, "bm: 64, 128 or 192");
+    static_assert(Tile::bm % 64 == 0 ? consumers <= 3 : Tile::bm == 16 || Tile::bm == 32,
+                  "bm: 16, 32, 64, 128 or 192");
+    static_assert(Tile::bm % 64 == 0 || !Op::a_trans, "a short tile is loaded row by row");
+    static_assert(Tile::bm % (8 * Tile::cluster) == 0 && (!Op::a_trans || Tile::cluster == 1) &&
+                      Tile::cluster <= 8,
+                  "cluster: each CTA loads blocks of 8 rows");
     static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
     // Accumulators and waiting values of one thread, and what its CTA may take of both kinds.
     static constexpr int live = (Op::Tree::count('Q') ? 3 : Op::Tree::count('P') ? 2 : 1) *
@@ -38,7 +48,8 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static_assert(Op::groups <= ISO_GEMM_GROUPS && Op::groups * Op::parts <= ISO_GEMM_MAPS, "maps");
 };
 
-// Tiles in launch order: sweeps of `raster` row tiles, and in a sweep column by column.
+// Tiles of a cluster (one column tile of each CTA) in launch order: sweeps of `raster` row tiles,
+// and in a sweep column by column.
 struct IsoWgmmaTiles {
     int rows, columns, raster;
 
@@ -72,16 +83,35 @@ struct IsoRing {
     }
 };
 
+template <class Op, int Stages>
+ISO_INLINE void iso_ring_init(const IsoGemmMaps &maps, const IsoRing &ring, int releases) {
+    if (threadIdx.x >= 128 && threadIdx.x < 129 + Op::groups * Op::parts) {
+        iso_tma_prefetch(threadIdx.x == 128 ? &maps.a : &maps.b[threadIdx.x - 129]);
+    }
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < Stages; ++s) {
+            iso_mbar_init(ring.full + 8 * s, 1);
+            iso_mbar_init(ring.empty + 8 * s, releases);
+        }
+        iso_mbar_init_fence();
+    }
+}
+
 template <class Op, class Tile>
 ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int group,
                                int row0, int col0, int k0, int leaf) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    iso_mbar_expect(bar, Plan::stage_bytes);
+    iso_mbar_expect(bar, Plan::fill_bytes);
     if constexpr (Op::a_trans) {
 #pragma unroll
         for (int i = 0; i < Tile::bm / 64; ++i) {
             iso_tma_load_3d(smem + i * 8192, &maps.a, bar, row0 + i * 64, k0, leaf);
         }
+    } else if constexpr (Tile::cluster > 1) {
+        constexpr int share = Tile::bm / Tile::cluster;
+        int rank = iso_cluster_rank();
+        iso_tma_load_3d_all(smem + rank * share * 128, &maps.a, bar, k0, leaf, row0 + rank * share,
+                            (1 << Tile::cluster) - 1);
     } else {
         iso_tma_load_3d(smem, &maps.a, bar, k0, leaf, row0);
     }
@@ -105,9 +135,10 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
                                   IsoRing ring, const IsoWgmmaTiles &tiles) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
-    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
+    for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
         int row, column;
         tiles.at(t, row, column);
+        column = column * Tile::cluster + blockIdx.x % Tile::cluster;
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
         for (int leaf = 0; leaf < Op::Tree::leaves; ++leaf) {
             for (int kb = 0; kb < blocks; ++kb) {
@@ -118,6 +149,11 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
                 ring.template advance<Tile::stages>();
             }
         }
+    }
+    // The others' last releases must find this CTA's barriers still there.
+    for (int s = 0; Tile::cluster > 1 && s < Tile::stages; ++s) {
+        iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
+        ring.template advance<Tile::stages>();
     }
 }
 
@@ -133,12 +169,16 @@ template <class Op, class Tile> struct IsoWgmmaBody {
     unsigned a_tile, b_tile;                        // of stage 0, this warpgroup's rows
     int blocks;                                     // of one leaf
     int group, row0, col0;                          // of this thread's first pair
-    int rows;                                       // live ones
-    bool whole;                                     // every row and column of the tile exists
+    int rows;                                       // end of the tile's live ones
+    bool whole;                                     // every column of the tile exists
     float acc[parts][regs];
 
     __device__ __forceinline__ void release(int stage) {
-        if (threadIdx.x % 32 == 0) {
+        if constexpr (Tile::cluster > 1) {
+            if (threadIdx.x % 32 < Tile::cluster) {
+                iso_mbar_arrive_at(ring.empty + 8 * stage, threadIdx.x % 32);
+            }
+        } else if (threadIdx.x % 32 == 0) {
             iso_mbar_arrive(ring.empty + 8 * stage);
         }
     }
@@ -278,7 +318,7 @@ template <class Op, class Tile> struct IsoWgmmaBody {
     }
 
     // Hands the tile over in bundles, moving later accumulators down, so that the epilogue's code
-    // exists once per bundle and not once per pair. Pairs: the whole tile exists.
+    // exists once per bundle and not once per pair. Pairs: all columns of the tile exist.
     template <bool Pairs> __device__ __forceinline__ void leave_bundles(int root) {
         constexpr int most = Pairs ? 32 : 8, bundle = regs < most ? regs : most;
         const IsoGemmGroup &g = args.group[group];
@@ -288,7 +328,7 @@ template <class Op, class Tile> struct IsoWgmmaBody {
 #pragma unroll
             for (int i = 0; i < bundle; i += 2) {
                 int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
-                if (done + i < regs && (Pairs || row < rows)) {
+                if (done + i < regs && row < rows) {
                     iso_leave_load<Op, Pairs>(group, g, row, col, in[i / 2]);
                 }
             }
@@ -301,22 +341,77 @@ template <class Op, class Tile> struct IsoWgmmaBody {
                     v[p][0] = acc[p][i];
                     v[p][1] = acc[p][i + 1];
                 }
-                if (done + i < regs && (Pairs || row < rows)) {
+                if (done + i < regs && row < rows) {
                     iso_leave_store<Op, Pairs>(group, g, root, row, col, v, in[i / 2]);
                 }
             }
+            shift<bundle>();
+        }
+    }
+
+    // Whole columns of a wide Op: the four lanes of a row exchange pairs, so that each stores eight
+    // neighbouring columns at once. Rows that do not exist take the place of one that does.
+    static constexpr bool can_leave_wide = Op::wide && !Op::Tree::roots && regs % 16 == 0;
+
+    __device__ __forceinline__ void leave_wide() {
+        constexpr int bundle = regs % 32 == 0 ? 32 : 16;
+        const IsoGemmGroup &g = args.group[group];
+        unsigned short *out = (unsigned short *)g.result[0].ptr;
+        long long stride = g.result[0].stride[0];
+        int quad = threadIdx.x % 4;
+#pragma unroll 1
+        for (int done = 0; done < regs; done += bundle) {
+            typename Op::Inputs in[bundle / 2];
 #pragma unroll
-            for (int p = 0; p < parts; ++p) {
+            for (int i = 0; i < bundle; i += 2) {
+                int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
+                iso_leave_load<Op, true>(group, g, row < rows ? row : rows - 1, col, in[i / 2]);
+            }
 #pragma unroll
-                for (int i = 0; i + bundle < regs; ++i) {
-                    acc[p][i] = acc[p][i + bundle];
+            for (int set = 0; set < bundle; set += 8) {
+                unsigned words[4];
+                int first = set / 16 * 16 + set % 16 / 4;       // row's half: 0 or 2
+                int row = row0 + (set % 16 ? 8 : 0), at = row < rows ? row : rows - 1;
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    int i = first + 4 * j, col = col0 + 2 * done + i / 4 * 8;
+                    float v[parts][2];
+#pragma unroll
+                    for (int p = 0; p < parts; ++p) {
+                        v[p][0] = acc[p][i];
+                        v[p][1] = acc[p][i + 1];
+                    }
+                    words[j] = Op::value0(group, g, at, col, v, in[i / 2]);
                 }
+                iso_quad_transpose(words);
+                int col = col0 - 2 * quad + 2 * done + set / 16 * 32 + 8 * quad;
+                if (row < rows) {
+                    *(uint4 *)(out + row * stride + col) =
+                        make_uint4(words[0], words[1], words[2], words[3]);
+                }
+            }
+            shift<bundle>();
+        }
+    }
+
+    // Moves later accumulators down.
+    template <int By> __device__ __forceinline__ void shift() {
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+#pragma unroll
+            for (int i = 0; i + By < regs; ++i) {
+                acc[p][i] = acc[p][i + By];
             }
         }
     }
 
     __device__ __forceinline__ void leave(int root) {
-        if (whole && iso_leave_pairs<Op>(group, args.group[group])) {
+        const IsoGemmGroup &g = args.group[group];
+        if (can_leave_wide && whole && iso_leave_pairs<Op>(group, g) && iso_leave_wide(g)) {
+            if constexpr (can_leave_wide) {
+                leave_wide();
+            }
+        } else if (whole && iso_leave_pairs<Op>(group, g)) {
             leave_bundles<true>(root);
         } else {
             leave_bundles<false>(root);
@@ -339,16 +434,17 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
                     (long long)blockIdx.x * Plan::far * (Plan::level_floats / 4);
     unsigned near_stack = smem + Tile::stages * Plan::stage_bytes + thread * 16;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
-    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
+    for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
         int row, column;
         tiles.at(t, row, column);
+        column = column * Tile::cluster + blockIdx.x % Tile::cluster;
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
-        bool whole = (row + 1) * Tile::bm <= rows &&
-                     (column + 1) * Tile::bn <= args.group[group].columns;
+        int end = (row + 1) * Tile::bm < rows ? (row + 1) * Tile::bm : rows;
+        bool whole = (column + 1) * Tile::bn <= args.group[group].columns;
         Body body{args, ring, stack, near_stack, smem + half * 8192, smem + Plan::a_bytes, blocks,
                   group,
                   row * Tile::bm + half * 64 + warp * 16 + lane / 4,
-                  column * Tile::bn + lane % 4 * 2, rows, whole, {}};
+                  column * Tile::bn + lane % 4 * 2, end, whole, {}};
         iso_tree_run<typename Op::Tree>(body);
         if constexpr (!Op::Tree::roots) {
             body.leave(-1);
@@ -356,9 +452,13 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
     }
 }
 
-// Registers per thread after the producer gave its own away; 0: the launch bound is enough.
-ISO_CONSTEXPR int iso_wgmma_registers(int consumers) {
-    return consumers == 2 ? 240 : consumers == 3 ? 160 : 0;
+// Registers per thread after the producer gave some of its own away, and what it keeps; 0: the
+// launch bound is enough. The producer counts in fewer where the consumers hold many values.
+ISO_CONSTEXPR int iso_wgmma_registers(int consumers, int live) {
+    return consumers == 2 ? (live > 160 ? 240 : 232) : consumers == 3 ? 160 : 0;
+}
+ISO_CONSTEXPR int iso_wgmma_registers_kept(int consumers, int live) {
+    return consumers == 2 ? (live > 160 ? 24 : 40) : 32;
 }
 
 template <class Op, class Tile>
@@ -368,21 +468,20 @@ ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps)
     unsigned smem = (iso_shared(iso_dynamic) + 1023) & ~1023u;
     unsigned full = smem + Tile::stages * Plan::stage_bytes + Tile::near * Plan::level_floats * 4;
     IsoRing ring{full, full + 8 * Tile::stages, 0, 0};
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < Tile::stages; ++s) {
-            iso_mbar_init(ring.full + 8 * s, 1);
-            iso_mbar_init(ring.empty + 8 * s, 4 * Plan::consumers);
-        }
-        iso_mbar_init_fence();
-    }
+    iso_ring_init<Op, Tile::stages>(maps, ring, 4 * Plan::consumers * Tile::cluster);
     __syncthreads();
+    if constexpr (Tile::cluster > 1) {
+        iso_cluster_start();
+    }
+    iso_grid_begin();
     int rows = iso_live_rows(args.rows_dev, args.rows);
     IsoWgmmaTiles tiles = IsoWgmmaTiles::make(
-        iso_ceil(rows, Tile::bm), iso_column_tiles<Op>(args.group, Tile::bn), Plan::raster);
-    constexpr int registers = iso_wgmma_registers(Plan::consumers);
+        iso_ceil(rows, Tile::bm),
+        iso_ceil(iso_column_tiles<Op>(args.group, Tile::bn), Tile::cluster), Plan::raster);
+    constexpr int registers = iso_wgmma_registers(Plan::consumers, Plan::live);
     if (threadIdx.x < 128) {
         if constexpr (registers > 0) {
-            iso_registers_shrink<Plan::consumers == 2 ? 24 : 32>();
+            iso_registers_shrink<iso_wgmma_registers_kept(Plan::consumers, Plan::live)>();
         }
         if (threadIdx.x == 0) {
             iso_wgmma_produce<Op, Tile>(args, maps, smem, ring, tiles);

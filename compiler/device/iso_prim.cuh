@@ -40,6 +40,16 @@ ISO_INLINE bool iso_mbar_try(unsigned bar, unsigned parity) {
     return done != 0;
 }
 
+// Arrives at the barrier in the same place of another CTA of the cluster. It publishes nothing: the
+// scope of the cluster would cost a fence of the whole device.
+ISO_INLINE void iso_mbar_arrive_at(unsigned bar, unsigned rank) {
+    asm volatile("{\n\t.reg .b32 at;\n\t"
+                 "mapa.shared::cluster.u32 at, %0, %1;\n\t"
+                 "mbarrier.arrive.shared::cluster.b64 _, [at];\n\t}" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
+}
+
 // Waits until the phase of the given parity has completed. With ISO_WATCHDOG defined, that many
 // tries trap instead of hanging.
 ISO_INLINE void iso_mbar_wait(unsigned bar, unsigned parity) {
@@ -55,6 +65,49 @@ ISO_INLINE void iso_mbar_wait(unsigned bar, unsigned parity) {
 #endif
 }
 
+// --- grids ---
+
+// For kernels launched so that they may begin while what comes before them still runs: lets what
+// comes after begin, and waits for all that comes before. Only kernel parameters and the CTA's own
+// shared memory may be touched before.
+ISO_INLINE void iso_grid_begin() {
+    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+}
+
+// --- clusters ---
+
+ISO_INLINE unsigned iso_cluster_rank() {
+    unsigned rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Waits until every CTA of the cluster runs; of memory only initialised barriers are visible after
+// (iso_mbar_init_fence).
+ISO_INLINE void iso_cluster_start() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::
+                     : "memory");
+}
+
+// Waits for all threads of the cluster; memory written before is visible after.
+ISO_INLINE void iso_cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\t"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+// Sends 16 bytes into the shared memory of another CTA of the cluster, which counts them at its
+// barrier; both addresses are this CTA's own for the same places.
+ISO_INLINE void iso_cluster_send_f4(unsigned dst, unsigned bar, unsigned rank, float4 v) {
+    asm volatile("{\n\t.reg .b32 to, at;\n\t"
+                 "mapa.shared::cluster.u32 to, %0, %2;\n\t"
+                 "mapa.shared::cluster.u32 at, %1, %2;\n\t"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                 "[to], {%3, %4, %5, %6}, [at];\n\t}" ::"r"(dst),
+                 "r"(bar), "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                 : "memory");
+}
+
 // --- copies ---
 
 ISO_INLINE void iso_tma_prefetch(const void *map) {
@@ -66,6 +119,16 @@ ISO_INLINE void iso_tma_load_3d(unsigned dst, const void *map, unsigned bar, int
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(dst),
                  "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2)
+                 : "memory");
+}
+
+// The same into every CTA of the cluster that is in the mask, at the same place, each counting the
+// bytes at its own barrier.
+ISO_INLINE void iso_tma_load_3d_all(unsigned dst, const void *map, unsigned bar, int c0, int c1,
+                                    int c2, unsigned mask) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "h"((unsigned short)mask)
                  : "memory");
 }
 
@@ -176,6 +239,19 @@ template <int Registers> ISO_INLINE void iso_registers_grow() {
 
 template <int Registers> ISO_INLINE void iso_registers_shrink() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// Four neighbouring lanes hold a 4 x 4 matrix of words, a column each; after, a row each.
+ISO_INLINE void iso_quad_transpose(unsigned (&v)[4]) {
+    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    unsigned a = __shfl_xor_sync(0xffffffff, odd ? v[0] : v[1], 1);
+    unsigned b = __shfl_xor_sync(0xffffffff, odd ? v[2] : v[3], 1);
+    (odd ? v[0] : v[1]) = a;
+    (odd ? v[2] : v[3]) = b;
+    a = __shfl_xor_sync(0xffffffff, high ? v[0] : v[2], 2);
+    b = __shfl_xor_sync(0xffffffff, high ? v[1] : v[3], 2);
+    (high ? v[0] : v[2]) = a;
+    (high ? v[1] : v[3]) = b;
 }
 
 // --- global memory in pairs, for epilogues ---

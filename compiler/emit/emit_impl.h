@@ -17,6 +17,7 @@ typedef struct KernelText {
     const char *parameters; /* of the function */
     const char *arguments;  /* their structs' names */
     const char *bounds;     /* of __launch_bounds__ */
+    int cluster;            /* CTAs; 0 as 1: no clusters */
     Str files;
     int threads;
     i64 shared_bytes;
@@ -30,13 +31,6 @@ void emit_attend(KernelText *k);
 void emit_join(KernelText *k); /* of a product's roots */
 
 void emit_kernel(const Contract *contract, const Kernel *kernel, EmittedKernel *out, Arena *arena);
-
-/* A join program as a postfix text (device/iso_tree.cuh): L the next leaf or root, + join, b and h
- * round; with roots, R takes each value that nothing consumes as soon as it is complete. With
- * `pairs`, LL+ is P. */
-Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, bool pairs);
-/* Greatest height of its stack. */
-int postfix_depth(Str text);
 
 /* ---- expressions -----------------------------------------------------------------------------
  * One statement per node, in SSA form. bf16 and f16 values are held as their 16 bits, so that a

@@ -2,8 +2,6 @@
  * the call of its kernel. The shapes are those of tests/gpu/samples. */
 #include "emit_impl.h"
 
-enum { PAIR_REGISTERS = 208 }; /* of one of two accumulators held together, per thread */
-
 /* ---- what an epilogue touches ---------------------------------------------------------------- */
 
 static int place_of(int *list, int *n, int most, int binding)
@@ -76,7 +74,7 @@ typedef struct Epilogue {
     int index;  /* of the group */
     int prefix; /* of its inputs' names; groups that do the same have one */
     GroupBindings touched;
-    Writer fields, load, store;
+    Writer fields, load, value, store;
     Text pairs;
     ExprScope row, element; /* of one row; of column col + i */
 } Epilogue;
@@ -154,7 +152,7 @@ static void bind_parts(Epilogue *e)
 
 static void write_columns(Epilogue *e)
 {
-    Writer *w = &e->store;
+    Writer *w = &e->value;
     for (int i = 0; i < e->group->n_pieces; i++)
         writer_line(w, e->group->pieces[i]->value->type == DT_F32 ? "float out%d[2];"
                                                                   : "unsigned out%d = 0;", i);
@@ -170,7 +168,22 @@ static void write_columns(Epilogue *e)
     writer_close(w, "");
 }
 
-static void write_stores(Epilogue *e)
+/* One result of two bytes that has rows and columns: the kernel may store it in wide words. */
+static bool is_wide(const KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    bool wide = true;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        const GemmGroup *group = &gemm->group[g];
+        if (group->n_pieces != 1 || group->pieces[0]->value->type == DT_F32)
+            return false;
+        const Binding *b = &k->kernel->bindings[kernel_piece(k->kernel, g, group->pieces[0])];
+        wide = wide && b->has[0] && b->has[1];
+    }
+    return wide;
+}
+
+static void write_stores(Epilogue *e, bool wide)
 {
     for (int i = 0; i < e->group->n_pieces; i++) {
         int binding = kernel_piece(e->k->kernel, e->index, e->group->pieces[i]), place = 0;
@@ -184,7 +197,8 @@ static void write_stores(Epilogue *e)
                                    "out%d[0], out%d[1]);", STR_FMT(to), place, i, i);
         else
             writer_line(&e->store, "iso_store_pair<Pairs>(%.*s, g.result[%d].stride[1], valid, "
-                                   "out%d);", STR_FMT(to), place, i);
+                                   "%s%d%s);", STR_FMT(to), place, wide ? "value" : "out", i,
+                        wide ? "(group, g, row, col, acc, in)" : "");
     }
 }
 
@@ -195,17 +209,18 @@ static void build_epilogue(KernelText *k, int index, int prefix, Epilogue *e)
     list_bindings(k->kernel, group, &e->touched, k->arena);
     writer_init(&e->fields, k->arena);
     writer_init(&e->load, k->arena);
+    writer_init(&e->value, k->arena);
     writer_init(&e->store, k->arena);
     e->pairs.arena = k->arena;
-    e->row = (ExprScope){.w = &e->store, .census = &k->census, .input = row_input, .user = e};
-    e->element = (ExprScope){.w = &e->store, .outer = &e->row, .census = &k->census,
+    e->row = (ExprScope){.w = &e->value, .census = &k->census, .input = row_input, .user = e};
+    e->element = (ExprScope){.w = &e->value, .outer = &e->row, .census = &k->census,
                              .input = element_input, .user = e};
     bind_parts(e);
     expr_hoist(&e->row, group_values(k->arena, group), group->n_pieces, dim_mask(&group->cols));
     for (int i = 0; i < e->touched.n_operands; i++)
         write_input(e, i);
     write_columns(e);
-    write_stores(e);
+    write_stores(e, is_wide(k));
 }
 
 /* Groups that do the same share the text: 1; others are told apart. */
@@ -218,6 +233,7 @@ static int build_epilogues(KernelText *k, Epilogue *e)
     for (int i = 1; i < n; i++) {
         build_epilogue(k, i, 0, &e[i]);
         same = same && str_eq(text_str(&e[i].load.text), text_str(&e[0].load.text)) &&
+               str_eq(text_str(&e[i].value.text), text_str(&e[0].value.text)) &&
                str_eq(text_str(&e[i].store.text), text_str(&e[0].store.text)) &&
                str_eq(text_str(&e[i].pairs), text_str(&e[0].pairs));
     }
@@ -237,6 +253,31 @@ static void insert_groups(Writer *w, const Epilogue *e, int n, size_t writer)
         if (n > 1)
             writer_close(w, "");
     }
+}
+
+/* Results as values, and their stores; or both together. */
+static void write_results(Writer *w, Epilogue *e, int n, bool wide)
+{
+    static const char parameters[] = "int group, const IsoGemmGroup &g, int row, int col, ";
+    static const char values[] = "const float (&acc)[parts][2], const Inputs &in";
+    writer_line(w, "static constexpr bool wide = %s;", wide ? "true" : "false");
+    if (wide) {
+        writer_open(w, "ISO_INLINE unsigned value0(%s%s)", parameters, values);
+        for (int i = 0; i < n; i++)
+            writer_line(&e[i].value, "return out0;");
+        insert_groups(w, e, n, offsetof(Epilogue, value));
+        if (n > 1)
+            writer_line(w, "return 0;");
+        writer_close(w, "");
+    }
+    writer_line(w, "template <bool Pairs>");
+    writer_open(w, "ISO_INLINE void store(%sint valid, %s)", parameters, values);
+    for (int i = 0; i < n && !wide; i++) {
+        writer_insert(&e[i].value, text_str(&e[i].store.text));
+        e[i].store = e[i].value;
+    }
+    insert_groups(w, e, n, offsetof(Epilogue, store));
+    writer_close(w, "");
 }
 
 static void write_epilogues(KernelText *k)
@@ -261,11 +302,7 @@ static void write_epilogues(KernelText *k)
     writer_open(w, "ISO_INLINE void load(%s, Inputs &in)", parameters);
     insert_groups(w, e, n, offsetof(Epilogue, load));
     writer_close(w, "");
-    writer_line(w, "template <bool Pairs>");
-    writer_open(w, "ISO_INLINE void store(%s, const float (&acc)[parts][2], const Inputs &in)",
-                parameters);
-    insert_groups(w, e, n, offsetof(Epilogue, store));
-    writer_close(w, "");
+    write_results(w, e, n, is_wide(k));
 }
 
 /* "LL+" as 'L', 'L', '+' */
@@ -320,23 +357,41 @@ static i64 pad64(i64 n)
 }
 
 /* The rule is at the head of iso_abi.cuh. */
+static i64 wgmma_shared(const Gemm *gemm)
+{
+    i64 parts = gemm->group[0].n_products, bm = gemm->tile_m, bn = gemm->tile_n;
+    bool b_trans = !gemm->group[0].product[0].b_k_inner;
+    i64 lines = bm + parts * (b_trans ? pad64(bn) : bn);
+    i64 fixed = 1024 + gemm->stages * ((lines < 64 ? 64 : lines) * 128 + 16);
+    if (gemm->leaves == LEAVES_ACROSS_CTAS)
+        return fixed + bm * bn * parts * 4 + 16;
+    return fixed + gemm->near * pad64(bm) * bn * parts * 4;
+}
+
 static void emit_wgmma(KernelText *k)
 {
     const Gemm *gemm = &k->kernel->gemm;
-    int parts = gemm->group[0].n_products, bm = gemm->tile_m, bn = gemm->tile_n;
-    bool b_trans = !gemm->group[0].product[0].b_k_inner;
-    bool pairs = gemm->leaves != LEAVES_ACROSS_CTAS && bn * parts <= PAIR_REGISTERS;
-    write_op(k, postfix_text(k->arena, &gemm->program, gemm->roots_out, pairs), !gemm->roots_out);
+    int units, bm = gemm->tile_m, bn = gemm->tile_n;
+    bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
+    Str program = postfix_text(k->arena, &gemm->program, gemm->roots_out, gemm->fused);
+    if (split)
+        program = postfix_units(k->arena, program, gemm->fused, &units);
+    write_op(k, program, !gemm->roots_out);
     k->parameters = "const __grid_constant__ IsoGemmArgs args, "
                     "const __grid_constant__ IsoGemmMaps maps";
     k->arguments = "IsoGemmArgs, IsoGemmMaps";
-    k->threads = 128 * (1 + bm / 64);
+    k->threads = 128 * (1 + (bm + 63) / 64);
+    k->cluster = gemm->cluster;
+    k->shared_bytes = wgmma_shared(gemm);
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
-    i64 stage = bm * 128 + parts * (b_trans ? pad64(bn) : bn) * 128 + 16;
-    k->shared_bytes = 1024 + gemm->stages * stage;
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_wgmma.cuh\n");
-    writer_line(&k->body, "iso_gemm_wgmma<Op, IsoWgmmaTile<%d, %d, %d, 0>>(args, maps);", bm, bn,
-                gemm->stages);
+    k->files = str_format(k->arena, "iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_%s.cuh\n",
+                          split ? "split" : "wgmma");
+    if (split)
+        writer_line(&k->body, "iso_gemm_split<Op, IsoSplitTile<%d, %d, %d, %d>>(args, maps);", bm,
+                    bn, gemm->stages, gemm->fused);
+    else
+        writer_line(&k->body, "iso_gemm_wgmma<Op, IsoWgmmaTile<%d, %d, %d, %d, %d>>(args, maps);",
+                    bm, bn, gemm->stages, gemm->near, gemm->cluster);
 }
 
 static void emit_stream(KernelText *k)
@@ -344,7 +399,7 @@ static void emit_stream(KernelText *k)
     const Gemm *gemm = &k->kernel->gemm;
     i64 parts = gemm->group[0].n_products, bm = gemm->tile_m, bn = gemm->tile_n;
     bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
-    Str program = postfix_text(k->arena, &gemm->program, gemm->roots_out, false);
+    Str program = postfix_text(k->arena, &gemm->program, gemm->roots_out, 1);
     write_op(k, program, !gemm->roots_out);
     k->parameters = "const __grid_constant__ IsoGemmArgs args";
     k->arguments = "IsoGemmArgs";
@@ -372,7 +427,7 @@ void emit_gemm(KernelText *k)
 void emit_join(KernelText *k)
 {
     const JoinProgram *program = &k->kernel->join.program;
-    write_op(k, postfix_text(k->arena, program, false, false), true);
+    write_op(k, postfix_text(k->arena, program, false, 1), true);
     k->family = "join";
     k->parameters = "const __grid_constant__ IsoJoinArgs args";
     k->arguments = "IsoJoinArgs";

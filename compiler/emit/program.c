@@ -24,8 +24,8 @@ static void emit_family(KernelText *k)
 static Str kernel_name(KernelText *k)
 {
     Text all = {.arena = k->arena};
-    text_printf(&all, "%s\n%s\n%s\n%.*s\n%.*s", k->family, k->parameters, k->bounds,
-                STR_FMT(text_str(&k->head.text)), STR_FMT(text_str(&k->body.text)));
+    text_printf(&all, "%s\n%s\n%s %d\n%.*s\n%.*s", k->family, k->parameters, k->bounds,
+                k->cluster, STR_FMT(text_str(&k->head.text)), STR_FMT(text_str(&k->body.text)));
     Str text = text_str(&all);
     Digest digest = sha256(text.s, (size_t)text.n);
     return str_format(k->arena, "iso_%s_%.16s", k->family, digest_hex(k->arena, &digest).s);
@@ -42,6 +42,8 @@ static Str kernel_text(KernelText *k, Str name)
         writer_line(&w, "%s", "");
     }
     writer_line(&w, "extern \"C\" __global__ void __launch_bounds__(%s)", k->bounds);
+    if (k->cluster > 1)
+        writer_line(&w, "__cluster_dims__(%d, 1, 1)", k->cluster);
     writer_open(&w, "%.*s(%s)", STR_FMT(name), k->parameters);
     writer_insert(&w, text_str(&k->body.text));
     writer_close(&w, "");

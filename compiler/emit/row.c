@@ -124,7 +124,7 @@ static Str reduce_text(Chunked *c, int index, const RowTree *tree, const char *m
     KernelText *k = c->k;
     const Row *row = &k->kernel->row;
     const DagNode *reduce = row->reduces[index];
-    Str text = postfix_text(k->arena, &tree->program, row->roots_out, false);
+    Str text = postfix_text(k->arena, &tree->program, row->roots_out, 1);
     Str lanes = lanes_text(k->arena, tree);
     bool lengthy = reduce->monoid == MONOID_LOGSUMEXP || is_long(c, reduce->args, 1);
     Str pace = pace_text(c, row->threads, reduce_width(c, tree), lengthy, 4);
@@ -190,7 +190,7 @@ static void write_joined(Chunked *c)
     const Join *join = &c->k->kernel->join;
     const DagNode *reduce = join->reduces[0];
     const char *monoid = monoid_text(reduce->monoid, false);
-    write_program(c->k, 0, postfix_text(c->k->arena, &join->program, false, false), NULL);
+    write_program(c->k, 0, postfix_text(c->k->arena, &join->program, false, 1), NULL);
     write_place(c);
     bind_value(c, reduce,
                str_format(c->k->arena, "iso_row_joined<%s, Program0>(args, place)", monoid));

@@ -252,7 +252,8 @@ static bool wgmma_fits(const Subject &s, const IsoGemmArgs &a) {
 
 static void make_maps(IsoGemmMaps &maps, const Subject &s, const Variant &v, const IsoGemmArgs &a) {
     int leaf = a.leaf_begin[1];
-    encode(&maps.a, s, a.a, s.a_trans, a.rows, a.a_stride, leaf, a.leaves, v.bm);
+    encode(&maps.a, s, a.a, s.a_trans, a.rows, a.a_stride, leaf, a.leaves,
+           v.split ? v.bm : v.bm / v.cluster);
     for (int i = 0; i < s.groups * s.parts; ++i) {
         const IsoGemmGroup &g = a.group[i / s.parts];
         encode(&maps.b[i], s, g.b[i % s.parts], s.b_trans, g.columns, g.b_stride[i % s.parts],
@@ -285,10 +286,16 @@ static bool launch(const Subject &s, const Variant &v, IsoGemmArgs a) {
             return false;
         }
         make_maps(maps, s, v, a);
-        int level = v.bm * v.bn * s.parts * 4;
-        int smem = 1024 + v.stages * (v.bm * 128 + s.parts * v.bnp * 128 + 16) + v.near * level;
-        int grid = tiles_m * tiles_n < 132 ? tiles_m * tiles_n : 132;
-        a.workspace = (float *)need(BUF_WORK, (size_t)grid * (v.levels - v.near) * level);
+        int level = ceil_div(v.bm, 64) * 64 * v.bn * s.parts * 4;
+        int lines = v.bm + s.parts * v.bnp;
+        int smem = 1024 + v.stages * ((lines < 64 ? 64 : lines) * 128 + 16) +
+                   (v.split ? v.bm * v.bn * s.parts * 4 + 16 : v.near * level);
+        int clusters = tiles_m * ceil_div(tiles_n, v.cluster), most = 132 / v.cluster;
+        dim3 grid((clusters < most ? clusters : most) * v.cluster, 1, 1);
+        if (v.split) {
+            grid = dim3(tiles_n * v.cluster, 1, tiles_m);
+        }
+        a.workspace = (float *)need(BUF_WORK, (size_t)grid.x * (v.levels - v.near) * level);
         CHECK(cudaFuncSetAttribute(v.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem));
         void *params[] = {&a, &maps};
         CHECK(cudaLaunchKernel(v.kernel, grid, v.threads, params, smem, stream));
@@ -313,7 +320,7 @@ static bool launch(const Subject &s, const Variant &v, IsoGemmArgs a) {
 struct Tally {
     unsigned long long runs, words, wrong;
 };
-static Tally tally[12];
+static Tally tally[24];
 static int failures;
 
 static void compare(const Subject &s, const Problem &q, int variant, size_t bytes) {
@@ -594,7 +601,9 @@ static void clock_one(const Subject &s, int rows, int leaf, int c0, int c1, int 
     double weights = 2.0 * (c0 + c1 + c2) * s.parts * leaf * s.leaves;
     for (int i = 0; i < s.count; ++i) {
         const Variant &v = s.variant[i];
-        if ((rows > 64) != v.wgmma || (!v.wgmma && v.bm < 64 && v.bm < rows)) {
+        bool fits = v.wgmma ? (rows > 64) == (v.bm > 64) : rows <= 64;
+        if (!fits || (v.bm < 64 && v.bm < rows) || (v.bm <= 64 && v.bm >= 4 * rows && rows > 1) ||
+            (v.split && rows > 256)) {
             continue;
         }
         float us = clock_graph(s, v, l, rows > 1024 ? 8 : 24);
@@ -606,8 +615,8 @@ static void clock_one(const Subject &s, int rows, int leaf, int c0, int c1, int 
 }
 
 static void clock_all() {
-    static const int rows[] = {1, 16, 32, 64, 1024, 4096};
-    for (int i = 0; i < 6; ++i) {
+    static const int rows[] = {1, 16, 32, 64, 256, 1024, 4096};
+    for (int i = 0; i < 7; ++i) {
         clock_one(subject_qkv(), rows[i], 4096, 4096, 1024, 1024);
         clock_one(subject_gate_up(), rows[i], 4096, 12288, 0, 0);
         clock_one(subject_o_proj(), rows[i], 512, 4096, 0, 0);

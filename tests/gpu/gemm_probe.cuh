@@ -3,6 +3,7 @@
 #ifndef GEMM_PROBE_CUH
 #define GEMM_PROBE_CUH
 
+#include "iso_gemm_split.cuh"
 #include "iso_gemm_stream.cuh"
 #include "iso_gemm_wgmma.cuh"
 #include "iso_join.cuh"
@@ -11,7 +12,7 @@ struct Variant {
     const char *name;
     const void *kernel;
     bool wgmma, split;
-    int bm, bn, bk, stages, levels, near, bnp, threads;
+    int bm, bn, bk, stages, levels, near, bnp, threads, cluster;
 };
 
 struct Subject {
@@ -21,14 +22,22 @@ struct Subject {
     char tree[ISO_GEMM_LEAVES * 4];
     const void *reference;
     int count;
-    Variant variant[12];
+    Variant variant[24];
 };
 
 template <class Op, class Tile>
 __global__ void __launch_bounds__(IsoWgmmaPlan<Op, Tile>::threads, 1)
-    probe_wgmma(const __grid_constant__ IsoGemmArgs args,
+    __cluster_dims__(Tile::cluster, 1, 1) probe_wgmma(const __grid_constant__ IsoGemmArgs args,
                 const __grid_constant__ IsoGemmMaps maps) {
     iso_gemm_wgmma<Op, Tile>(args, maps);
+}
+
+template <class Op, class Tile>
+__global__ void __launch_bounds__(IsoWgmmaPlan<Op, Tile>::threads,
+                                  Tile::bm <= 64 && Tile::fused == 1 ? 2 : 1)
+    __cluster_dims__(Op::Tree::leaves, 1, 1) probe_split(
+        const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_split<Op, Tile>(args, maps);
 }
 
 template <class Op, class Tile>
@@ -162,13 +171,20 @@ template <class Op, class Tile> void probe_add_wgmma(Subject &s, const char *nam
     using Plan = IsoWgmmaPlan<Op, Tile>;
     s.variant[s.count++] = Variant{name, (const void *)probe_wgmma<Op, Tile>, true, false,
                                    Tile::bm, Tile::bn, 64, Tile::stages, Op::Tree::levels,
-                                   Tile::near, Plan::bnp, Plan::threads};
+                                   Tile::near, Plan::bnp, Plan::threads, Tile::cluster};
+}
+
+template <class Op, class Tile> void probe_add_split(Subject &s, const char *name) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    s.variant[s.count++] = Variant{name, (const void *)probe_split<Op, Tile>, true, true,
+                                   Tile::bm, Tile::bn, 64, Tile::stages, 0, 0, Plan::bnp,
+                                   Plan::threads, Op::Tree::leaves};
 }
 
 template <class Op, class Tile> void probe_add_stream(Subject &s, const char *name) {
     s.variant[s.count++] = Variant{name, (const void *)probe_stream<Op, Tile>, false, Tile::split,
                                    Tile::bm, Tile::bn, Tile::bk, Tile::stages, Op::Tree::levels,
-                                   0, Tile::bn, 128};
+                                   0, Tile::bn, 128, 1};
 }
 
 #endif

@@ -175,6 +175,8 @@ static void tile(Fixture *f, KernelChoice kernel, int m, int n, int k, int stage
     gemm->tile_k = k;
     gemm->stages = stages;
     gemm->leaves = place;
+    gemm->fused = kernel == KERNEL_WGMMA ? 2 : 1;
+    gemm->cluster = 1;
 }
 
 static void group(Fixture *f, int n, const DagNode *const *reduces, const int *b,

@@ -11,7 +11,7 @@
 
 // gate_up; threads 384, shared 197696
 // add 0, mul 1, fma 0, div 0, sqrt 0, mma 512
-namespace text_iso_gemm_3de3debfbd325f21 {
+namespace text_iso_gemm_209a9d4bbc3dd656 {
 struct Op {
     static constexpr int groups = 1, parts = 2;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
@@ -24,8 +24,8 @@ struct Op {
     template <bool Pairs>
     ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
     }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
         unsigned out0 = 0;
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -37,19 +37,23 @@ struct Op {
             const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
             out0 |= (unsigned)t5 << 16 * i;
         }
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
     }
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_3de3debfbd325f21(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128, 4, 0>>(args, maps);
+iso_gemm_209a9d4bbc3dd656(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128, 4, 0, 1>>(args, maps);
 }
 }
 
 // o_proj; threads 384, shared 164928
 // add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_8b2379d619e0a369 {
+namespace text_iso_gemm_2f0ef64e7dce9c07 {
 struct Op {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
@@ -64,8 +68,8 @@ struct Op {
     ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
         in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
     }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
         unsigned out0 = 0;
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -74,19 +78,23 @@ struct Op {
             const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
             out0 |= (unsigned)t2 << 16 * i;
         }
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
     }
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_8b2379d619e0a369(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0>>(args, maps);
+iso_gemm_2f0ef64e7dce9c07(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
 }
 }
 
 // o_proj; threads 384, shared 164928
 // add 1, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_a09645919eb11868 {
+namespace text_iso_gemm_6ac0993c31d40924 {
 struct Op : IsoNoEpilogue {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
@@ -94,51 +102,14 @@ struct Op : IsoNoEpilogue {
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_a09645919eb11868(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0>>(args, maps);
-}
-}
-
-// o_proj; threads 128, shared 81920
-// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_ae053c13b1003b63 {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
-    struct Inputs {
-        unsigned in0_0;
-    };
-    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
-        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
-    }
-    template <bool Pairs>
-    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
-        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
-    }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
-        unsigned out0 = 0;
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
-            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out0 |= (unsigned)t2 << 16 * i;
-        }
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_ae053c13b1003b63(const __grid_constant__ IsoGemmArgs args) {
-    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
+iso_gemm_6ac0993c31d40924(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
 }
 }
 
 // qkv; threads 128, shared 73728
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_b40a6aba38b9e5da {
+namespace text_iso_gemm_74fd34a24cb5054b {
 struct Op {
     static constexpr int groups = 3, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
@@ -159,6 +130,7 @@ struct Op {
         if (group == 2) {
         }
     }
+    static constexpr bool wide = false;
     template <bool Pairs>
     ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
         if (group == 0) {
@@ -191,14 +163,55 @@ struct Op {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_b40a6aba38b9e5da(const __grid_constant__ IsoGemmArgs args) {
+iso_gemm_74fd34a24cb5054b(const __grid_constant__ IsoGemmArgs args) {
     iso_gemm_stream<Op, IsoStreamTile<16, 32, 128, 6, false>>(args);
+}
+}
+
+// o_proj; threads 128, shared 81920
+// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_a9b00871bdb32892 {
+struct Op {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
+        unsigned out0 = 0;
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
+            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
+            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
+            out0 |= (unsigned)t2 << 16 * i;
+        }
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_gemm_a9b00871bdb32892(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
 }
 }
 
 // lse; threads 128, shared 0
 // add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_join_881816d197bc9169 {
+namespace text_iso_join_57df7279ebeac236 {
 __constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
 struct Program0 {
     static constexpr int depth = 3;
@@ -206,7 +219,7 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_join_881816d197bc9169(const __grid_constant__ IsoRowArgs args) {
+iso_join_57df7279ebeac236(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, args.row_begin);
     const unsigned e1 = map.extent[1];
@@ -228,7 +241,7 @@ iso_join_881816d197bc9169(const __grid_constant__ IsoRowArgs args) {
 
 // o_proj; threads 256, shared 0
 // add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_join_957dab307eb7c13e {
+namespace text_iso_join_9722e1067423af70 {
 struct Op {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
@@ -243,8 +256,8 @@ struct Op {
     ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
         in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
     }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
         unsigned out0 = 0;
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -253,66 +266,25 @@ struct Op {
             const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
             out0 |= (unsigned)t2 << 16 * i;
         }
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
     }
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-iso_join_957dab307eb7c13e(const __grid_constant__ IsoJoinArgs args) {
+iso_join_9722e1067423af70(const __grid_constant__ IsoJoinArgs args) {
     iso_join<Op>(args);
-}
-}
-
-// gate; threads 256, shared 0
-// add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_5d6d5d37ed35e4ee {
-extern "C" __global__ void __launch_bounds__(256)
-iso_map_5d6d5d37ed35e4ee(const __grid_constant__ IsoMapArgs map) {
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned e2 = map.extent[2];
-    const unsigned rows = e0 * e1;
-    const unsigned chunks = (e2 + 7) / 8;
-    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
-        const unsigned row = at / chunks;
-        const unsigned i1 = row % e1;
-        const unsigned r1 = row / e1;
-        const unsigned i0 = r1;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
-        const long long s0 = map.view[0].stride[2];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[2];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
-        const long long s2 = map.view[2].stride[2];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                const float t2 = iso_silu(t1);
-                const IsoU16 t3 = iso_bf16_of_f32(t2);
-                const IsoU16 t4 = x1.v[e];
-                const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
-                y2.v[e] = t5;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_chunk<8>(at % chunks * 8, e2, vector, body);
-    }
 }
 }
 
 // arithmetic; threads 256, shared 0
 // add 2, mul 1, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_map_ce3462f4808de6db {
+namespace text_iso_map_04f4723c7a1bd015 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_ce3462f4808de6db(const __grid_constant__ IsoMapArgs map) {
+iso_map_04f4723c7a1bd015(const __grid_constant__ IsoMapArgs map) {
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -355,29 +327,69 @@ iso_map_ce3462f4808de6db(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// lse; threads 64, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_032288e9bed87892 {
-__constant__ constexpr char program0[] = "LL+L+";
-__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
+// gate; threads 256, shared 0
+// add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_map_1cfde749af6461f7 {
+extern "C" __global__ void __launch_bounds__(256)
+iso_map_1cfde749af6461f7(const __grid_constant__ IsoMapArgs map) {
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned e2 = map.extent[2];
+    const unsigned rows = e0 * e1;
+    const unsigned chunks = (e2 + 7) / 8;
+    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
+        const unsigned row = at / chunks;
+        const unsigned i1 = row % e1;
+        const unsigned r1 = row / e1;
+        const unsigned i0 = r1;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
+        const long long s0 = map.view[0].stride[2];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[2];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
+        const long long s2 = map.view[2].stride[2];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                const float t2 = iso_silu(t1);
+                const IsoU16 t3 = iso_bf16_of_f32(t2);
+                const IsoU16 t4 = x1.v[e];
+                const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
+                y2.v[e] = t5;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_chunk<8>(at % chunks * 8, e2, vector, body);
+    }
+}
+}
 
-extern "C" __global__ void __launch_bounds__(64)
-iso_row_032288e9bed87892(const __grid_constant__ IsoRowArgs args) {
+// norm; threads 128, shared 0
+// add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
+namespace text_iso_row_0e6203c26059f320 {
+extern "C" __global__ void __launch_bounds__(128)
+iso_row_0e6203c26059f320(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+    for (unsigned row = blockIdx.x * 128u + threadIdx.x; row < rows; row += gridDim.x * 128u) {
         const unsigned i0 = row;
         const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
         const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
         const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
             IsoPack<IsoU16, 8> x0;
             iso_load(x0, p0, s0, i, n, wide);
@@ -386,21 +398,40 @@ iso_row_032288e9bed87892(const __grid_constant__ IsoRowArgs args) {
                 const IsoU16 t0 = x0.v[e];
                 const float t1 = iso_f32_of_bf16(t0);
                 terms.a[e] = t1;
+                terms.b[e] = t1;
             }
         };
-        const auto root0 = [&](int r, IsoPair value) {
+        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<1, 1, false, ISO_F32>, IsoPace<1, 8, 4>>(0, 576, vector, body0);
+        const float t3 = iso_div(t2, iso_bits_f32(0x45800000u /* 4096 */));
+        const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
+        const float t5 = iso_sqrt(t4);
+        const float t6 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t5);
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t7 = x0.v[e];
+                const float t8 = iso_f32_of_bf16(t7);
+                const float t9 = iso_mul(t8, t6);
+                const IsoU16 t10 = iso_bf16_of_f32(t9);
+                const IsoU16 t11 = x1.v[e];
+                const IsoU16 t12 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t10), iso_f32_of_bf16(t11)));
+                y2.v[e] = t12;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
         };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p1 = t2;
-        }
+        iso_row_each<IsoPace<1, 8, 2>>(e1, vector, store);
     }
 }
 }
 
 // norm; threads 128, shared 0
 // add 2, mul 3, fma 0, div 2, sqrt 1, mma 0
-namespace text_iso_row_17efc04f7f4a9585 {
+namespace text_iso_row_36761afa85102973 {
 __constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
 __constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
 struct Program0 {
@@ -410,7 +441,7 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_17efc04f7f4a9585(const __grid_constant__ IsoRowArgs args) {
+iso_row_36761afa85102973(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -465,114 +496,11 @@ iso_row_17efc04f7f4a9585(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
-// norm; threads 32, shared 0
-// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
-namespace text_iso_row_375e0c4b96020287 {
-__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
-__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
-struct Program0 {
-    static constexpr int depth = 3;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_375e0c4b96020287(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const unsigned place = i0;
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, float value) {
-            iso_row_root<32>(args, r, place, value);
-        };
-        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
-    }
-}
-}
-
-// norm; threads 128, shared 0
-// add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_49463a3bf6a60dcd {
-extern "C" __global__ void __launch_bounds__(128)
-iso_row_49463a3bf6a60dcd(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x * 128u + threadIdx.x; row < rows; row += gridDim.x * 128u) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<1, 1, false, ISO_F32>, IsoPace<1, 8, 4>>(0, 576, vector, body0);
-        const float t3 = iso_div(t2, iso_bits_f32(0x45800000u /* 4096 */));
-        const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
-        const float t5 = iso_sqrt(t4);
-        const float t6 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t5);
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t7 = x0.v[e];
-                const float t8 = iso_f32_of_bf16(t7);
-                const float t9 = iso_mul(t8, t6);
-                const IsoU16 t10 = iso_bf16_of_f32(t9);
-                const IsoU16 t11 = x1.v[e];
-                const IsoU16 t12 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t10), iso_f32_of_bf16(t11)));
-                y2.v[e] = t12;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_row_each<IsoPace<1, 8, 2>>(e1, vector, store);
-    }
-}
-}
-
 // softmax; threads 64, shared 0
 // add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_584b98a3c2a87ece {
+namespace text_iso_row_9194032cac488f1a {
 extern "C" __global__ void __launch_bounds__(64)
-iso_row_584b98a3c2a87ece(const __grid_constant__ IsoRowArgs args) {
+iso_row_9194032cac488f1a(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -629,11 +557,100 @@ iso_row_584b98a3c2a87ece(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
+// lse; threads 64, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_a37957232256c158 {
+__constant__ constexpr char program0[] = "LL+L+";
+__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(64)
+iso_row_a37957232256c158(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
+    }
+}
+}
+
+// norm; threads 32, shared 0
+// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
+namespace text_iso_row_b63ef975ae600d0e {
+__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
+__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
+struct Program0 {
+    static constexpr int depth = 3;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_b63ef975ae600d0e(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const unsigned place = i0;
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+                terms.b[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, float value) {
+            iso_row_root<32>(args, r, place, value);
+        };
+        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
+    }
+}
+}
+
 // norm; threads 128, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_c3f49d249249bdf8 {
+namespace text_iso_row_f577312066967119 {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_c3f49d249249bdf8(const __grid_constant__ IsoRowArgs args) {
+iso_row_f577312066967119(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];

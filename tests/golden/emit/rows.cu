@@ -5,11 +5,45 @@
 #include "iso_map.cuh"
 #include "iso_row.cuh"
 
+// flipped; threads 256, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_map_a1a1662f15274c18 {
+extern "C" __global__ void __launch_bounds__(256)
+iso_map_a1a1662f15274c18(const __grid_constant__ IsoMapArgs map) {
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    const unsigned chunks = (e1 + 7) / 8;
+    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
+        const unsigned row = at / chunks;
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        IsoU16 *const p1 = (IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
+        const auto body = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> y1;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const IsoU16 t1 = (IsoU16)(t0 ^ 0x8000u);
+                y1.v[e] = t1;
+            }
+            iso_store(y1, p1, s1, i, n, wide);
+        };
+        iso_chunk<8>(at % chunks * 8, e1, vector, body);
+    }
+}
+}
+
 // gated; threads 256, shared 0
 // add 1, mul 2, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_3408cd25b5d5d04e {
+namespace text_iso_map_bafdac71ee0a6cec {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_3408cd25b5d5d04e(const __grid_constant__ IsoMapArgs map) {
+iso_map_bafdac71ee0a6cec(const __grid_constant__ IsoMapArgs map) {
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -62,45 +96,11 @@ iso_map_3408cd25b5d5d04e(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// flipped; threads 256, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_7a8656f3d523cdcf {
-extern "C" __global__ void __launch_bounds__(256)
-iso_map_7a8656f3d523cdcf(const __grid_constant__ IsoMapArgs map) {
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    const unsigned chunks = (e1 + 7) / 8;
-    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
-        const unsigned row = at / chunks;
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        IsoU16 *const p1 = (IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
-        const auto body = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> y1;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const IsoU16 t1 = (IsoU16)(t0 ^ 0x8000u);
-                y1.v[e] = t1;
-            }
-            iso_store(y1, p1, s1, i, n, wide);
-        };
-        iso_chunk<8>(at % chunks * 8, e1, vector, body);
-    }
-}
-}
-
 // moved; threads 256, shared 0
 // add 0, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_map_ae63337b84a0b875 {
+namespace text_iso_map_e5e67cea7eb9cd75 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_ae63337b84a0b875(const __grid_constant__ IsoMapArgs map) {
+iso_map_e5e67cea7eb9cd75(const __grid_constant__ IsoMapArgs map) {
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned e2 = map.extent[2];
@@ -140,98 +140,11 @@ iso_map_ae63337b84a0b875(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// log_sum; threads 64, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_032288e9bed87892 {
-__constant__ constexpr char program0[] = "LL+L+";
-__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(64)
-iso_row_032288e9bed87892(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, IsoPair value) {
-        };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p1 = t2;
-        }
-    }
-}
-}
-
-// left_lanes; threads 128, shared 0
-// add 2, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_0544563637497133 {
-extern "C" __global__ void __launch_bounds__(128)
-iso_row_0544563637497133(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        IsoU16 *const p1 = (IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_f16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const IsoU16 t2 = iso_f16_of_f32(iso_row_part<IsoSum, IsoLanes<128, 8, true, ISO_F16>, IsoPace<128, 8, 4>>(0, 1003, vector, body0));
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> y1;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t3 = x0.v[e];
-                const IsoU16 t4 = iso_f16_of_f32(iso_sub(iso_f32_of_f16(t3), iso_f32_of_f16(t2)));
-                y1.v[e] = t4;
-            }
-            iso_store(y1, p1, s1, i, n, wide);
-        };
-        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
-    }
-}
-}
-
 // chained; threads 32, shared 0
 // add 0, mul 0, fma 1, div 1, sqrt 0, mma 0
-namespace text_iso_row_1a25181ad9d04b7d {
+namespace text_iso_row_169a7e79a26e857b {
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_1a25181ad9d04b7d(const __grid_constant__ IsoRowArgs args) {
+iso_row_169a7e79a26e857b(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -285,7 +198,7 @@ iso_row_1a25181ad9d04b7d(const __grid_constant__ IsoRowArgs args) {
 
 // rounded; threads 32, shared 0
 // add 2, mul 2, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_4c41b5a3e60742f0 {
+namespace text_iso_row_63ab90dd76bac5a8 {
 __constant__ constexpr char program0[] = "LL+bLL+b+bLL+b+b";
 __constant__ constexpr int begin0[] = {0, 200, 400, 600, 800, 1000, 1003};
 struct Program0 {
@@ -295,7 +208,7 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_4c41b5a3e60742f0(const __grid_constant__ IsoRowArgs args) {
+iso_row_63ab90dd76bac5a8(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -352,11 +265,63 @@ iso_row_4c41b5a3e60742f0(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
-// log_prob; threads 32, shared 0
-// add 1, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_94f4be4aec4d1d3e {
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_94f4be4aec4d1d3e(const __grid_constant__ IsoRowArgs args) {
+// left_lanes; threads 128, shared 0
+// add 2, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_862212a09a830d38 {
+extern "C" __global__ void __launch_bounds__(128)
+iso_row_862212a09a830d38(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        IsoU16 *const p1 = (IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_f16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const IsoU16 t2 = iso_f16_of_f32(iso_row_part<IsoSum, IsoLanes<128, 8, true, ISO_F16>, IsoPace<128, 8, 4>>(0, 1003, vector, body0));
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> y1;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t3 = x0.v[e];
+                const IsoU16 t4 = iso_f16_of_f32(iso_sub(iso_f32_of_f16(t3), iso_f32_of_f16(t2)));
+                y1.v[e] = t4;
+            }
+            iso_store(y1, p1, s1, i, n, wide);
+        };
+        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
+// log_sum; threads 64, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_a37957232256c158 {
+__constant__ constexpr char program0[] = "LL+L+";
+__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(64)
+iso_row_a37957232256c158(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -366,42 +331,32 @@ iso_row_94f4be4aec4d1d3e(const __grid_constant__ IsoRowArgs args) {
         const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
         const long long s0 = map.view[0].stride[1];
         float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<1> &terms) {
-            IsoPack<IsoU16, 1> x0;
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
             iso_load(x0, p0, s0, i, n, wide);
             #pragma unroll
-            for (int e = 0; e < 1; ++e) {
+            for (int e = 0; e < 8; ++e) {
                 const IsoU16 t0 = x0.v[e];
                 const float t1 = iso_f32_of_bf16(t0);
                 terms.a[e] = t1;
             }
         };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_part<IsoLogSumExp, IsoLanes<32, 2, true, ISO_F32>, IsoPace<32, 1, 1>>(0, 1003, vector, body0));
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<float, 8> y1;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t3 = x0.v[e];
-                const float t4 = iso_f32_of_bf16(t3);
-                const float t5 = iso_sub(t4, t2);
-                y1.v[e] = t5;
-            }
-            iso_store(y1, p1, s1, i, n, wide);
+        const auto root0 = [&](int r, IsoPair value) {
         };
-        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
     }
 }
 }
 
 // head_norm; threads 32, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_a8328973f6a30b2d {
+namespace text_iso_row_d3c4d8af8efbc6fe {
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_a8328973f6a30b2d(const __grid_constant__ IsoRowArgs args) {
+iso_row_d3c4d8af8efbc6fe(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -459,9 +414,9 @@ iso_row_a8328973f6a30b2d(const __grid_constant__ IsoRowArgs args) {
 
 // softmax; threads 256, shared 0
 // add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_f95d4eeacd1feab9 {
+namespace text_iso_row_de7823fccd6086b7 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_row_f95d4eeacd1feab9(const __grid_constant__ IsoRowArgs args) {
+iso_row_de7823fccd6086b7(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -514,6 +469,51 @@ iso_row_f95d4eeacd1feab9(const __grid_constant__ IsoRowArgs args) {
             iso_store(y1, p1, s1, i, n, wide);
         };
         iso_row_each<IsoPace<256, 4, 1>>(e1, vector, store);
+    }
+}
+}
+
+// log_prob; threads 32, shared 0
+// add 1, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_fc208e4f30ee088c {
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_fc208e4f30ee088c(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<1> &terms) {
+            IsoPack<IsoU16, 1> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 1; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_part<IsoLogSumExp, IsoLanes<32, 2, true, ISO_F32>, IsoPace<32, 1, 1>>(0, 1003, vector, body0));
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<float, 8> y1;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t3 = x0.v[e];
+                const float t4 = iso_f32_of_bf16(t3);
+                const float t5 = iso_sub(t4, t2);
+                y1.v[e] = t5;
+            }
+            iso_store(y1, p1, s1, i, n, wide);
+        };
+        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
     }
 }
 }

@@ -16,11 +16,10 @@ struct GateUp {
     static __device__ __forceinline__ void load(int group, const IsoGemmGroup &g, int row, int col,
                                                 int valid, Inputs &in) {
     }
-    template <bool Pairs>
-    static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
-                                                 int valid, const float (&acc)[parts][2],
-                                                 const Inputs &in) {
-        const IsoView &h = g.result[0];
+    static constexpr bool wide = true;
+    static __device__ __forceinline__ unsigned value0(int, const IsoGemmGroup &, int, int,
+                                                      const float (&acc)[parts][2],
+                                                      const Inputs &in) {
         unsigned out = 0;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -30,8 +29,15 @@ struct GateUp {
             IsoU16 t3 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t1)));
             out |= (unsigned)t3 << 16 * i;
         }
+        return out;
+    }
+    template <bool Pairs>
+    static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
+                                                 int valid, const float (&acc)[parts][2],
+                                                 const Inputs &in) {
+        const IsoView &h = g.result[0];
         iso_store_pair<Pairs>((IsoU16 *)h.ptr + row * h.stride[0] + col * h.stride[1],
-                              h.stride[1], valid, out);
+                              h.stride[1], valid, value0(group, g, row, col, acc, in));
     }
 };
 

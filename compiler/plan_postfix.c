@@ -1,5 +1,5 @@
 /* Join programs as texts, the form in which kernels run them. */
-#include "emit_impl.h"
+#include "plan.h"
 
 #include <string.h>
 
@@ -21,15 +21,23 @@ static int final_counts(Arena *arena, const JoinProgram *program, int **counts)
     return height;
 }
 
-static void op_letters(Text *text, const JoinOp *op, bool pairs)
+/* Whether the text ends with two of a letter; then they are gone. */
+static bool take_two(Text *text, const char *two)
+{
+    bool ends = text->n >= 2 && !memcmp(text->s + text->n - 2, two, 2);
+    text->n -= ends ? 2 : 0;
+    return ends;
+}
+
+static void op_letters(Text *text, const JoinOp *op, int fused)
 {
     if (op->kind == NODE_JOIN) {
-        if (pairs && text->n >= 2 && !memcmp(text->s + text->n - 2, "LL", 2)) {
-            text->n -= 2;
+        if (fused >= 2 && take_two(text, "LL"))
             text_add(text, STR("P"));
-        } else {
+        else if (fused >= 4 && take_two(text, "PP"))
+            text_add(text, STR("Q"));
+        else
             text_add(text, STR("+"));
-        }
     }
     if (op->type == DT_BF16)
         text_add(text, STR("b"));
@@ -37,7 +45,7 @@ static void op_letters(Text *text, const JoinOp *op, bool pairs)
         text_add(text, STR("h"));
 }
 
-Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, bool pairs)
+Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, int fused)
 {
     Text text = {.arena = arena};
     int *counts, root = 0, done = 0;
@@ -46,7 +54,7 @@ Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, bool pair
     for (int i = 0; i < program->n_roots; i++) {
         text_add(&text, STR("L"));
         for (int j = 0; j < program->n_ops[i]; j++)
-            op_letters(&text, op++, pairs);
+            op_letters(&text, op++, fused);
         if (roots && i + 1 - done == counts[root]) {
             text_add(&text, STR("R"));
             done += counts[root++];
@@ -60,8 +68,24 @@ int postfix_depth(Str text)
     int height = 0, most = 0;
     for (int i = 0; i < text.n; i++) {
         char c = text.s[i];
-        height += (c == 'L' || c == 'P') - (c == '+' || c == 'R');
+        height += (c == 'L' || c == 'P' || c == 'Q') - (c == '+' || c == 'R');
         most = height > most ? height : most;
     }
     return most;
+}
+
+Str postfix_units(Arena *arena, Str text, int fused, int *n)
+{
+    char letter = fused == 4 ? 'Q' : fused == 2 ? 'P' : 'L';
+    Str units = str_format(arena, "%.*s", STR_FMT(text));
+    *n = 0;
+    for (int i = 0; i < units.n; i++) {
+        if (units.s[i] != 'L' && units.s[i] != 'P' && units.s[i] != 'Q')
+            continue;
+        if (units.s[i] != letter)
+            *n = MAX_LEAVES + 1;
+        ((char *)units.s)[i] = 'L';
+        ++*n;
+    }
+    return units;
 }
