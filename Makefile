@@ -45,7 +45,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-ranks deps \
+.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm bench-ranks deps \
     install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
@@ -159,7 +159,22 @@ bench-ranks: $(BUILD)/gpu_ranks $(BUILD)/isoc
 	NCCL_NVLS_ENABLE=0 python3 tests/gpu_ranks/nccl.py
 
 -include $(gpu_ranks_obj:.o=.d)
--include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d)
+
+# Products against cuBLAS: built anywhere, runs where there is a driver and cublasLt.
+bench_gemm_obj := $(call object,tests/bench/bench_gemm.c tests/bench/cublas.c tests/gpu/gpu.c)
+$(BUILD)/obj/tests/bench/%.o: CPPFLAGS_ALL += -Itests/gpu
+$(BUILD)/bench_gemm: $(bench_gemm_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+$(BUILD)/products.cubin: tests/bench/products.iso $(BUILD)/isoc
+	@$(BUILD)/isoc $< -o $@
+
+bench-gemm: $(BUILD)/bench_gemm $(BUILD)/products.cubin
+	@$(BUILD)/bench_gemm $(BUILD)/products.cubin
+
+-include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(bench_gemm_obj:.o=.d) $(lib_obj:.o=.d) \
+    $(main_obj:.o=.d) $(unit_obj:.o=.d)
 
 # ---- tests -----------------------------------------------------------------------------------
 

@@ -22,6 +22,19 @@ extern "C" __global__ void gate_bf16(unsigned short *g, const unsigned short *u,
     }
 }
 
+// Box and Muller's normal values, from two hashes.
+extern "C" __global__ void fill_normal(unsigned short *out, long long n, unsigned seed,
+                                       float deviation)
+{
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        unsigned low = (unsigned)i, high = (unsigned)(i >> 32);
+        float u = (value_hash(seed, high, low) >> 8) * 0x1p-24f + 0x1p-25f;
+        float v = (value_hash(seed + 1, high, low) >> 8) * 0x1p-24f;
+        out[i] = iso_bf16_of_f32(deviation * sqrtf(-2.0f * logf(u)) * cosf(6.2831853f * v));
+    }
+}
+
 // found[0] += elements that differ, found[1] = min(index of one that differs)
 extern "C" __global__ void compare_u16(const unsigned short *a, const unsigned short *b,
                                        long long n, unsigned long long *found)

@@ -27,6 +27,7 @@ typedef struct Handle *Any;
     X(MemsetD8Async, "cuMemsetD8Async", (DevicePtr, unsigned char, size_t, Any))                   \
     X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void *, DevicePtr, size_t))                                  \
     X(MemcpyHtoD, "cuMemcpyHtoD_v2", (DevicePtr, const void *, size_t))                            \
+    X(MemcpyDtoD, "cuMemcpyDtoDAsync_v2", (DevicePtr, DevicePtr, size_t, Any))                     \
     X(StreamCreate, "cuStreamCreate", (Any *, unsigned))                                           \
     X(StreamDestroy, "cuStreamDestroy_v2", (Any))                                                  \
     X(StreamSynchronize, "cuStreamSynchronize", (Any))                                             \
@@ -52,7 +53,7 @@ static struct {
 #define X(name, symbol, parameters) int(*name) parameters;
     CUDA_LIST(X)
 #undef X
-    Any context, fill, compare, gate;
+    Any context, fill, fill_normal, compare, gate;
     char device[256];
 } cu;
 
@@ -120,6 +121,7 @@ static void load_kernels(void)
 {
     Any module = compile(suite_text);
     CHECK(ModuleGetFunction(&cu.fill, module, "fill_bf16"));
+    CHECK(ModuleGetFunction(&cu.fill_normal, module, "fill_normal"));
     CHECK(ModuleGetFunction(&cu.compare, module, "compare_u16"));
     CHECK(ModuleGetFunction(&cu.gate, module, "gate_bf16"));
 }
@@ -273,6 +275,50 @@ void gpu_map_rows(void *map, DevicePtr data, unsigned rows, unsigned length, uns
     unsigned box[] = {64, 1, box_rows}, ones[] = {1, 1, 1};
     CHECK(TensorMapEncodeTiled(map, BF16, 3, (void *)(uintptr_t)data, dims, strides, box, ones, 0,
                                SWIZZLE_128B, PROMOTE_256B, 0));
+}
+
+void gpu_fill_normal(DevicePtr out, size_t elements, unsigned seed, float deviation)
+{
+    long long n = (long long)elements;
+    void *args[] = {&out, &n, &seed, &deviation};
+    launch(cu.fill_normal, args);
+}
+
+void gpu_copy(DevicePtr to, DevicePtr from, size_t bytes)
+{
+    CHECK(MemcpyDtoD(to, from, bytes, own_stream));
+}
+
+void *gpu_record(void (*work)(void *user, void *stream), void *user)
+{
+    Any graph, exec;
+    CHECK(StreamBeginCapture(own_stream, 1));
+    work(user, own_stream);
+    CHECK(StreamEndCapture(own_stream, &graph));
+    CHECK(GraphInstantiate(&exec, graph, 0));
+    CHECK(GraphDestroy(graph));
+    return exec;
+}
+
+float gpu_replay(void *graph)
+{
+    static _Thread_local Any start, end;
+    float milliseconds;
+    if (!start) {
+        CHECK(EventCreate(&start, 0));
+        CHECK(EventCreate(&end, 0));
+    }
+    CHECK(EventRecord(start, own_stream));
+    CHECK(GraphLaunch(graph, own_stream));
+    CHECK(EventRecord(end, own_stream));
+    gpu_sync();
+    CHECK(EventElapsedTime(&milliseconds, start, end));
+    return milliseconds;
+}
+
+void gpu_forget(void *graph)
+{
+    CHECK(GraphExecDestroy(graph));
 }
 
 float gpu_graph(void (*work)(void *user, void *stream), void *user, int times)

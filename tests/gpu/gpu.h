@@ -37,6 +37,16 @@ uint64_t gpu_compare_end(uint64_t *first);
 /* g = bf16(silu(g)) * u, in bf16. */
 void gpu_gate(DevicePtr g, DevicePtr u, int64_t n);
 
+/* Normal random bf16 with mean 0. */
+void gpu_fill_normal(DevicePtr out, size_t elements, unsigned seed, float deviation);
+/* Copies within the device, in the stream. */
+void gpu_copy(DevicePtr to, DevicePtr from, size_t bytes);
+
+/* Records `work` under stream capture; a replay waits for its end and returns its milliseconds. */
+void *gpu_record(void (*work)(void *user, void *stream), void *user);
+float gpu_replay(void *graph);
+void gpu_forget(void *graph);
+
 /* Compiles CUDA text, which may include the embedded device files, and finds a kernel in it. */
 void *gpu_kernel(const char *text, const char *name);
 void gpu_launch(void *kernel, const unsigned grid[3], unsigned block, unsigned shared_bytes,

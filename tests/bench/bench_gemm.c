@@ -1,0 +1,346 @@
+/* Products against cuBLAS, and norms against a copy: both sides alternate in one run, as replays of
+ * graphs; medians, with the least and the most beside them. Prints Markdown.
+ *
+ * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--tp1]
+ * The file is tests/bench/products.iso, compiled. --quick: up to 4096 rows; --tp1: no TP 8. */
+#include "cublas.h"
+#include "iso.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TENSORS = 16, REPEATS = 11, FEW_ROWS = 64 };
+static const float weight_deviation = 0.02f; /* as models are initialised */
+static const size_t past_l2 = (size_t)256 << 20; /* bytes that one round of launches reads */
+
+/* An op as cuBLAS sees it: one product of n columns. */
+typedef struct Op {
+    const char *name;
+    int64_t n, k;
+    bool transposed, cut_k; /* TP cuts k, else n */
+} Op;
+
+static const Op ops[] = {
+    {"qkv", 6144, 4096, false, false},   {"gate_up", 24576, 4096, false, false},
+    {"o_proj", 4096, 4096, false, true}, {"down", 4096, 12288, false, true},
+    {"dgrad", 4096, 12288, true, false},
+};
+
+typedef struct Options {
+    const char *cubin, *op;
+    bool quick, tp1;
+} Options;
+
+static void must(iso_status status, const char *what)
+{
+    if (status == ISO_OK)
+        return;
+    fprintf(stderr, "bench: %s: %s: %s\n", what, iso_status_string(status), iso_last_error());
+    exit(5);
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+typedef struct Times {
+    double us[REPEATS];
+} Times;
+
+static int by_time(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(Times *times)
+{
+    qsort(times->us, REPEATS, sizeof *times->us, by_time);
+    return times->us[REPEATS / 2];
+}
+
+/* ---- one op of the module -------------------------------------------------------------------- */
+
+typedef struct Subject {
+    const iso_op *op;
+    int n, params;
+    iso_tensor tensors[MAX_TENSORS];
+    size_t step[MAX_TENSORS]; /* bytes from copy to copy; 0: one copy */
+    bool part;                /* leaves roots */
+    DevicePtr roots;
+    iso_run run;
+    int copies, launches;
+} Subject;
+
+static size_t bytes_of(const iso_tensor *tensor)
+{
+    size_t bytes = tensor->dtype == ISO_F32 ? 4 : 2;
+    for (int i = 0; i < tensor->n_axes; i++)
+        bytes *= (size_t)tensor->shape[i];
+    return (bytes + 255) / 256 * 256;
+}
+
+static bool has_rows(const Subject *s, int index)
+{
+    iso_tensor one, two;
+    iso_phase phase = s->part ? ISO_PHASE_PART : ISO_PHASE_RUN;
+    must(iso_op_tensor(s->op, phase, s->run.rows, index, &one, NULL), "iso_op_tensor");
+    must(iso_op_tensor(s->op, phase, 2 * s->run.rows, index, &two, NULL), "iso_op_tensor");
+    return bytes_of(&one) != bytes_of(&two) || one.shape[0] != two.shape[0];
+}
+
+/* With `all`, what has rows is rotated too. */
+static void open_tensors(Subject *s, bool all)
+{
+    for (int i = 0; i < s->n; i++) {
+        iso_phase phase = s->part ? ISO_PHASE_PART : ISO_PHASE_RUN;
+        iso_tensor *t = &s->tensors[i];
+        must(iso_op_tensor(s->op, phase, s->run.rows, i, t, NULL), "iso_op_tensor");
+        bool rotated = all || !has_rows(s, i);
+        size_t bytes = bytes_of(t), copies = rotated ? (size_t)s->copies : 1;
+        DevicePtr data = gpu_alloc(bytes * copies);
+        t->data = (void *)(uintptr_t)data;
+        s->step[i] = rotated ? bytes : 0;
+        if (i < s->params)
+            gpu_fill_normal(data, bytes * copies / 2, (unsigned)i + 1,
+                            has_rows(s, i) ? 1 : weight_deviation);
+    }
+}
+
+static void open_subject(Subject *s, bool all)
+{
+    size_t bytes;
+    int join, results;
+    must(iso_op_needs_join(s->op, &join), "iso_op_needs_join");
+    must(iso_op_tensors(s->op, &s->params, &results), "iso_op_tensors");
+    s->n = s->params + results;
+    s->part = join;
+    open_tensors(s, all);
+    must(iso_op_workspace(s->op, s->run.rows, 0, &bytes), "iso_op_workspace");
+    DevicePtr workspace = gpu_alloc(bytes);
+    gpu_set(workspace, 0, bytes);
+    s->run.workspace = (void *)(uintptr_t)workspace;
+    s->run.workspace_bytes = bytes;
+    if (!s->part)
+        return;
+    must(iso_op_roots(s->op, s->run.rows, &bytes), "iso_op_roots");
+    s->roots = gpu_alloc(bytes);
+}
+
+static void close_subject(Subject *s)
+{
+    for (int i = 0; i < s->n; i++)
+        gpu_free((DevicePtr)(uintptr_t)s->tensors[i].data);
+    gpu_free((DevicePtr)(uintptr_t)s->run.workspace);
+    if (s->part)
+        gpu_free(s->roots);
+}
+
+static void launch_all(void *user, void *stream)
+{
+    Subject *s = user;
+    s->run.stream = stream;
+    for (int i = 0; i < s->launches; i++) {
+        iso_tensor tensors[MAX_TENSORS];
+        for (int t = 0; t < s->n; t++) {
+            tensors[t] = s->tensors[t];
+            tensors[t].data = (char *)tensors[t].data + s->step[t] * (size_t)(i % s->copies);
+        }
+        if (s->part)
+            must(iso_op_part(s->op, tensors, s->n, (void *)(uintptr_t)s->roots, &s->run),
+                 "iso_op_part");
+        else
+            must(iso_op_run(s->op, tensors, s->n, &s->run), "iso_op_run");
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+static const char *short_name(const Subject *s)
+{
+    const char *name;
+    must(iso_op_kernel(s->op, s->part ? ISO_PHASE_PART : ISO_PHASE_RUN, s->run.rows, 0, &name),
+         "iso_op_kernel");
+    return name;
+}
+
+static Product product_of(const Op *op, int64_t m, int tp, bool f32)
+{
+    Product p = {.m = m, .n = op->n / (op->cut_k ? 1 : tp), .k = op->k / (op->cut_k ? tp : 1),
+                 .transposed = op->transposed, .f32 = f32, .copies = 1};
+    size_t weights = (size_t)p.n * (size_t)p.k * 2;
+    if (m <= FEW_ROWS)
+        p.copies = (int)((past_l2 + weights - 1) / weights);
+    if (m <= FEW_ROWS && p.copies < 2)
+        p.copies = 2;
+    int least = m <= 256 ? 16 : m <= 1024 ? 8 : m <= 4096 ? 4 : 2;
+    p.launches = p.copies > least ? p.copies : (least + p.copies - 1) / p.copies * p.copies;
+    p.b_step = weights;
+    p.a = gpu_alloc((size_t)m * (size_t)p.k * 2);
+    p.b = gpu_alloc(weights * (size_t)p.copies);
+    p.y = gpu_alloc((size_t)m * (size_t)p.n * (f32 ? 4 : 2));
+    gpu_fill_normal(p.a, (size_t)m * (size_t)p.k, 101, 1);
+    gpu_fill_normal(p.b, (size_t)p.n * (size_t)p.k * (size_t)p.copies, 102, weight_deviation);
+    return p;
+}
+
+static void close_product(Product *p)
+{
+    gpu_free(p->a);
+    gpu_free(p->b);
+    gpu_free(p->y);
+}
+
+static void print_cell(const Op *op, const Product *p, int tp, int tried, Times *cublas,
+                       Times *isoc, const char *kernel)
+{
+    double a = median(cublas), b = median(isoc);
+    double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
+    double bytes = 2.0 * (double)p->n * (double)p->k;
+    printf("| %s | %d | %" PRId64 " | %.1f (%.1f-%.1f) | %.1f (%.1f-%.1f) | **%.3f** | %.0f / %.0f "
+           "| %.0f / %.0f | %d | %.8s |\n", op->name, tp, p->m, a, cublas->us[0],
+           cublas->us[REPEATS - 1], b, isoc->us[0], isoc->us[REPEATS - 1], b / a, flops / a / 1e6,
+           flops / b / 1e6, bytes / a / 1e3, bytes / b / 1e3, tried, kernel + 9);
+    fflush(stdout);
+}
+
+static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *op, int64_t m,
+                     int tp)
+{
+    Subject s = {.run = {.rows = m}};
+    iso_layout layout = {.name = tp == 1 ? "tp1" : "tp8"};
+    must(iso_op_get(module, op->name, &layout, &s.op), "iso_op_get");
+    int join, tried;
+    must(iso_op_needs_join(s.op, &join), "iso_op_needs_join");
+    Product p = product_of(op, m, tp, join);
+    s.copies = p.copies;
+    s.launches = p.launches;
+    open_subject(&s, false);
+    gpu_sync();
+    void *theirs = cublas_record(yardstick, &p, &tried), *ours = gpu_record(launch_all, &s);
+    Times cublas, isoc;
+    gpu_replay(ours);
+    for (int i = 0; i < REPEATS; i++) {
+        cublas.us[i] = gpu_replay(theirs) * 1e3 / p.launches;
+        isoc.us[i] = gpu_replay(ours) * 1e3 / p.launches;
+    }
+    print_cell(op, &p, tp, tried, &cublas, &isoc, short_name(&s));
+    gpu_forget(theirs);
+    gpu_forget(ours);
+    close_subject(&s);
+    close_product(&p);
+}
+
+static void run_products(const Options *options, Yardstick *yardstick, const iso_module *module)
+{
+    static const int64_t rows[] = {1, 8, 16, 32, 64, 256, 1024, 4096, 8192, 16384};
+    printf("| product | TP | M | cuBLAS us | isoc us | ratio | TFLOP/s | weights GB/s | heuristics "
+           "| kernel |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (int tp = 1; tp <= (options->tp1 ? 1 : 8); tp += 7)
+        for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
+            for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
+                bool skipped = ops[o].transposed && (tp > 1 || rows[m] != 4096);
+                if (skipped || (options->op && strcmp(options->op, ops[o].name)) ||
+                    rows[m] > (options->quick || tp > 1 ? 4096 : 16384))
+                    continue;
+                run_cell(yardstick, module, &ops[o], rows[m], tp);
+            }
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+typedef struct Copy {
+    DevicePtr from, to;
+    size_t bytes;
+} Copy;
+
+static void copy_once(void *user, void *stream)
+{
+    const Copy *copy = user;
+    (void)stream;
+    gpu_copy(copy->to, copy->from, copy->bytes);
+}
+
+static void run_norm(const iso_module *module, int64_t rows, double *copy_us, void *copy,
+                     double copy_bytes)
+{
+    enum { COLUMNS = 4096 };
+    double bytes = 4.0 * COLUMNS * (double)rows;
+    Subject s = {.run = {.rows = rows}};
+    s.copies = (int)((double)past_l2 / bytes) + 1;
+    s.copies = s.copies > 64 ? 64 : s.copies;
+    s.launches = s.copies < 4 ? 4 : s.copies;
+    iso_layout layout = {.name = "tp1"};
+    must(iso_op_get(module, "input_norm", &layout, &s.op), "iso_op_get");
+    open_subject(&s, true);
+    void *graph = gpu_record(launch_all, &s);
+    Times norm, copies;
+    gpu_replay(graph);
+    for (int i = 0; i < REPEATS; i++) {
+        norm.us[i] = gpu_replay(graph) * 1e3 / s.launches;
+        copies.us[i] = gpu_replay(copy) * 1e3;
+    }
+    double us = median(&norm);
+    *copy_us = median(&copies);
+    printf("| input_norm | %" PRId64 " | %.1f (%.1f-%.1f) | %.0f | %.0f | %.2f |\n", rows, us,
+           norm.us[0], norm.us[REPEATS - 1], bytes / us / 1e3, copy_bytes / *copy_us / 1e3,
+           bytes / us / (copy_bytes / *copy_us));
+    gpu_forget(graph);
+    close_subject(&s);
+}
+
+static void run_norms(const iso_module *module)
+{
+    static const int64_t rows[] = {1, 16, 64, 1024, 4096, 16384};
+    Copy copy = {gpu_alloc((size_t)1 << 30), gpu_alloc((size_t)1 << 30), (size_t)1 << 30};
+    double us;
+    gpu_fill_normal(copy.from, copy.bytes / 2, 7, 1);
+    void *graph = gpu_record(copy_once, &copy);
+    printf("\n| op | rows | us | GB/s | copy GB/s | share |\n"
+           "| --- | --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        run_norm(module, rows[i], &us, graph, 2.0 * (double)copy.bytes);
+    gpu_forget(graph);
+}
+
+/* ---- main ------------------------------------------------------------------------------------ */
+
+static bool read_options(int argc, char **argv, Options *options)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            options->quick = true;
+        else if (!strcmp(argv[i], "--tp1"))
+            options->tp1 = true;
+        else if (!strcmp(argv[i], "--op") && i + 1 < argc)
+            options->op = argv[++i];
+        else if (argv[i][0] != '-' && !options->cubin)
+            options->cubin = argv[i];
+        else
+            return false;
+    }
+    return options->cubin != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    Options options = {0};
+    iso_module *module;
+    if (!read_options(argc, argv, &options)) {
+        fprintf(stderr, "usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--tp1]\n");
+        return 2;
+    }
+    gpu_open();
+    Yardstick *yardstick = cublas_open();
+    if (!yardstick)
+        return 5;
+    must(iso_module_load(&module, options.cubin, NULL), "iso_module_load");
+    printf("%s, driver %d, cublasLt %zu; medians of %d (least-most)\n\n", gpu_name(),
+           gpu_driver_version(), cublas_version(yardstick), REPEATS);
+    run_products(&options, yardstick, module);
+    if (!options.op)
+        run_norms(module);
+    iso_module_unload(module);
+    cublas_close(yardstick);
+    return 0;
+}
