@@ -14,7 +14,7 @@ enum { SEED = 1 };
 #define TRUSTED(X)                                                                                 \
     X("ptxas: that the cubin does what its PTX says, f32 division and square root included")       \
     X("the tensor core: that a step is the class's fused sum, whatever the order in its group")    \
-    X("memory order: warps ran in a seeded order, CTAs one after another")                         \
+    X("memory order: warps ran in a seeded order, clusters one after another")                     \
     X("CTAs that did not run: block indices reach only addresses, bounds and tiles")               \
     X("terms are 64-bit hashes, a step's members a sum modulo 2^61 - 1")
 

@@ -90,18 +90,16 @@ static CuResult machine_function_set(CuFunction function, int attribute, int val
     return 0;
 }
 
-static CuResult machine_launch(CuFunction function, unsigned grid_x, unsigned grid_y,
-                               unsigned grid_z, unsigned block_x, unsigned block_y,
-                               unsigned block_z, unsigned shared_bytes, CuStream stream,
-                               void **args, void **extra)
+static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function, void **args,
+                               void **extra)
 {
     Function *f = (Function *)(void *)function;
     Machine *m = f->machine;
     PtxLaunch launch = {
         .kernel = f->kernel,
-        .grid = {grid_x, grid_y, grid_z},
-        .block = {block_x, block_y, block_z},
-        .shared_bytes = shared_bytes,
+        .grid = {config->grid_x, config->grid_y, config->grid_z},
+        .block = {config->block_x, config->block_y, config->block_z},
+        .shared_bytes = config->shared_bytes,
         .params = (const void *const *)args,
         .memory = m->memory,
         .numerics = m->numerics,
@@ -111,8 +109,8 @@ static CuResult machine_launch(CuFunction function, unsigned grid_x, unsigned gr
         .wanted = m->wanted,
         .wanted_self = m->wanted_self,
     };
-    (void)stream, (void)extra;
-    m->grid = (u64)grid_x * grid_y * grid_z;
+    (void)extra;
+    m->grid = (u64)config->grid_x * config->grid_y * config->grid_z;
     return ptx_run(&launch, &m->report) ? 0 : FINDING;
 }
 
@@ -154,7 +152,7 @@ const Driver *machine_driver(void)
         .module_unload = machine_unload,
         .module_function = machine_function,
         .function_set = machine_function_set,
-        .launch = machine_launch,
+        .launch_config = machine_launch,
         .tensor_map = machine_tensor_map,
     };
     return &driver;

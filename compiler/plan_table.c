@@ -229,6 +229,13 @@ static int split_cluster(Planner *planner, const Gemm *gemm, int fused)
     return units >= 2 && units <= CLUSTER_MAX ? units : 0;
 }
 
+/* The tensor cores read 64 rows of a stage: it has as many. */
+static void fill_stage(Gemm *gemm)
+{
+    while (gemm->tile_m < 64 && gemm->tile_m + padded_columns(gemm) < 64)
+        gemm->tile_m *= 2;
+}
+
 /* The smallest cluster: its CTAs wait least for one another. */
 static int split_fused(Planner *planner, const Gemm *gemm)
 {
@@ -255,6 +262,7 @@ static void split_defaults(Planner *planner, i64 rows, const Part *part, Gemm *g
     gemm->cluster = split_cluster(planner, gemm, gemm->fused);
     if (!gemm->tile_n)
         split_columns(planner, rows, part, gemm);
+    fill_stage(gemm);
     if (gemm->stages)
         return;
     gemm->stages = stages_that_fit(SHARED_MAX - SHARED_HEAD - split_values(gemm),
@@ -297,6 +305,7 @@ static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Ge
     if (!gemm->tile_n)
         gemm->tile_n =
             wgmma_columns(planner, gemm, part, rows, columns_beside(gemm, gemm->fused));
+    fill_stage(gemm);
     gemm->cluster = shares_rows(planner, gemm, part, rows) ? 2 : 1;
     place_waiting(planner, gemm);
 }

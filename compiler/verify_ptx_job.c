@@ -31,13 +31,22 @@ static u64 scatter(u64 x)
     return x ^ x >> 31;
 }
 
-static void add_tile(PtxTrial *r, i64 tile)
+static void add_one(PtxTrial *r, i64 tile)
 {
     for (int i = 0; i < r->n_tiles; i++)
         if (r->tile[i] == tile)
             return;
     if (r->n_tiles < PTX_MAX_TILES)
         r->tile[r->n_tiles++] = tile;
+}
+
+/* With it those that the CTAs of its cluster have, or would have beyond the last. */
+static void add_tile(PtxTrial *r, i64 tile)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 n = gemm->wgmma && !gemm->across_ctas ? gemm->cluster : 1;
+    for (i64 k = 0; k < n; k++)
+        add_one(r, tile / n * n + k);
 }
 
 /* Of every group the first tile, the last one, which may be short, and one between them; uneven
@@ -72,14 +81,25 @@ static i64 chosen_columns(const PtxTrial *r, int g)
     return total;
 }
 
-/* The wgmma kernel's grid runs down the rows first; the stream kernel's has columns in x. */
+/* The wgmma kernel's grid runs down the rows first, each cluster over as many columns; with leaves
+ * over its CTAs a cluster has one column tile, and the stream kernel's CTAs have one each. */
+static i64 column_of(const PtxTrial *r, u32 x)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 down = ceil_of(r->own_rows, gemm->tile_m);
+    if (!gemm->wgmma)
+        return x;
+    if (gemm->across_ctas)
+        return x / (u32)gemm->cluster;
+    return x / (u32)gemm->cluster / down * gemm->cluster + x % (u32)gemm->cluster;
+}
+
 static bool wanted(void *self, const u32 cta[3])
 {
     const PtxTrial *r = self;
-    const MfGemm *gemm = &r->spec->gemm;
-    i64 down = gemm->wgmma ? ceil_of(r->own_rows, gemm->tile_m) : 1;
+    i64 column = column_of(r, cta[0]);
     for (int i = 0; i < r->n_tiles; i++)
-        if (cta[0] / down == r->tile[i])
+        if (column == r->tile[i])
             return true;
     return false;
 }

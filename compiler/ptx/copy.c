@@ -130,23 +130,38 @@ RUN(prefetch)
 /* ---- bulk copies ------------------------------------------------------------------------------
  */
 
+/* Into this CTA, or every one of a mask. */
+static bool send_bulk(PtxCta *c, PtxBulk bulk, u32 ranks)
+{
+    for (int k = 0; k < c->n_peers; k++) {
+        PtxCta *to = c->peer[k];
+        if (!(ranks >> k & 1))
+            continue;
+        if (!ptx_mbarrier(to, bulk.inst, bulk.barrier))
+            return false;
+        bulk.delay = c->launch->seed ? (u32)(ptx_random(c) % 4) : 0;
+        vec_push(to->arena, &to->bulk, bulk);
+    }
+    return ranks >> c->n_peers == 0 || ptx_fault(c, bulk.inst, "to CTAs beyond the cluster");
+}
+
 RUN(begin_bulk)
 {
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         PtxBulk bulk = {.inst = i};
+        u32 ranks = i->n_args > 6 ? (u32)ptx_value(w, &i->args[6], l) & 0xffff : 1u << c->rank;
         bulk.to = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm);
         bulk.barrier = (u32)(ptx_value(w, &i->args[5], l) + (u64)i->args[5].imm);
         for (int d = 0; d < 3; d++)
             bulk.at[d] = (int32_t)ptx_value(w, &i->args[2 + d], l);
-        if (!read_map(c, i, ptx_value(w, &i->args[1], l) + (u64)i->args[1].imm, &bulk.map) ||
-            !ptx_mbarrier(c, i, bulk.barrier))
+        if (!read_map(c, i, ptx_value(w, &i->args[1], l) + (u64)i->args[1].imm, &bulk.map))
             return false;
         if (bulk.to % 128 || (bulk.map.swizzle == PTX_SWIZZLE_128B &&
                               bulk.map.box[0] * bulk.map.element != 128))
             return ptx_fault(c, i, "a box of %u elements to %u", bulk.map.box[0], bulk.to);
-        bulk.delay = c->launch->seed ? (u32)(ptx_random(c) % 4) : 0;
-        vec_push(c->arena, &c->bulk, bulk);
+        if (!send_bulk(c, bulk, ranks))
+            return false;
     }
     return true;
 }
@@ -231,6 +246,7 @@ PtxRun ptx_find_copy(const PtxInst *i)
     case PTX_CP_WAIT: return ptx_shape(i, "n") ? wait_group : NULL;
     case PTX_PREFETCH_MAP: return ptx_shape(i, "a") ? prefetch : NULL;
     case PTX_TMA_3D: return ptx_shape(i, "aarrra") ? begin_bulk : NULL;
+    case PTX_TMA_3D_ALL: return ptx_shape(i, "aarrrar") ? begin_bulk : NULL;
     default: return NULL;
     }
 }

@@ -238,6 +238,11 @@ static bool is_aligned(PtxOp op)
 {
     switch (op) {
     case PTX_BAR:
+    case PTX_BAR_WARP:
+    case PTX_CLUSTER_ARRIVE:
+    case PTX_CLUSTER_RELEASE:
+    case PTX_CLUSTER_WAIT:
+    case PTX_CLUSTER_ACQUIRE:
     case PTX_SHFL_DOWN:
     case PTX_SHFL_UP:
     case PTX_SHFL_BFLY:
@@ -350,7 +355,7 @@ bool ptx_bind(PtxInst *inst)
 {
     static PtxRun (*const find[])(const PtxInst *) = {
         ptx_find_integer, ptx_find_logic, ptx_find_float,  ptx_find_convert, ptx_find_memory,
-        ptx_find_barrier, ptx_find_copy,  ptx_find_tensor, ptx_find_warp,
+        ptx_find_barrier, ptx_find_copy,  ptx_find_tensor, ptx_find_warp, ptx_find_cluster,
     };
     if (inst->op == PTX_BRA || inst->op == PTX_RET)
         return true;

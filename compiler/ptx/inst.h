@@ -19,6 +19,7 @@
     X(CVTA, "cvta.to.global.u64")                                                                  \
     X(CVTA_PARAM, "cvta.param.u64")                                                                \
     X(BAR, "bar.sync")                                                                             \
+    X(BAR_WARP, "bar.warp.sync")                                                                   \
     X(FENCE, "membar.gl")                                                                          \
     X(FENCE_INIT, "fence.mbarrier_init.release.cluster")                                           \
     X(ATOM_INC, "atom.global.inc.u32")                                                             \
@@ -37,7 +38,16 @@
     X(MBAR_ARRIVE, "mbarrier.arrive.shared::cta.b64")                                              \
     X(MBAR_TRY, "mbarrier.try_wait.parity.shared::cta.b64")                                        \
     X(TMA_3D, "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes")       \
+    X(TMA_3D_ALL, "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"    \
+                  ".multicast::cluster")                                                           \
     X(PREFETCH_MAP, "prefetch.tensormap")                                                          \
+    X(MAPA, "mapa.shared::cluster.u32")                                                            \
+    X(MBAR_ARRIVE_AT, "mbarrier.arrive.shared::cluster.b64")                                       \
+    X(SEND, "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32")                        \
+    X(CLUSTER_ARRIVE, "barrier.cluster.arrive.relaxed.aligned")                                    \
+    X(CLUSTER_RELEASE, "barrier.cluster.arrive.release.aligned")                                   \
+    X(CLUSTER_WAIT, "barrier.cluster.wait.aligned")                                                \
+    X(CLUSTER_ACQUIRE, "barrier.cluster.wait.acquire.aligned")                                     \
     X(LDMATRIX, "ldmatrix.sync.aligned.m8n8.x4.shared.b16")                                        \
     X(LDMATRIX_T, "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")                                \
     X(MMA_BF16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")                             \
@@ -76,7 +86,7 @@ typedef enum PtxCompare { PTX_EQ, PTX_NE, PTX_LT, PTX_LE, PTX_GT, PTX_GE } PtxCo
 typedef enum PtxSpace { PTX_NO_SPACE, PTX_GLOBAL, PTX_SHARED, PTX_PARAM } PtxSpace;
 typedef enum PtxSpecial {
     PTX_TID_X, PTX_TID_Y, PTX_TID_Z, PTX_NTID_X, PTX_NTID_Y, PTX_NTID_Z, PTX_CTAID_X, PTX_CTAID_Y,
-    PTX_CTAID_Z, PTX_NCTAID_X, PTX_NCTAID_Y, PTX_NCTAID_Z, PTX_LANEID, PTX_SPECIALS,
+    PTX_CTAID_Z, PTX_NCTAID_X, PTX_NCTAID_Y, PTX_NCTAID_Z, PTX_LANEID, PTX_RANK, PTX_SPECIALS,
 } PtxSpecial;
 
 enum { PTX_FLAG_RN = 1, PTX_FLAG_RZI = 2, PTX_FLAG_LO = 4, PTX_FLAG_HI = 8, PTX_FLAG_WIDE = 16,
@@ -138,6 +148,7 @@ PtxRun ptx_find_convert(const PtxInst *inst);
 PtxRun ptx_find_memory(const PtxInst *inst);
 PtxRun ptx_find_barrier(const PtxInst *inst);
 PtxRun ptx_find_copy(const PtxInst *inst);
+PtxRun ptx_find_cluster(const PtxInst *inst);
 PtxRun ptx_find_tensor(const PtxInst *inst);
 PtxRun ptx_find_warp(const PtxInst *inst);
 

@@ -89,6 +89,8 @@ struct PtxCta {
     u64 changes; /* of anything that a waiting warp may wait for */
     u64 random;
     const PtxRegion *last; /* region touched last */
+    int rank, n_peers;     /* in its cluster */
+    PtxCta *const *peer;   /* the cluster's CTAs by rank, this one too */
     bool failed;
 };
 
@@ -140,6 +142,13 @@ PtxMbarrier *ptx_mbarrier(PtxCta *cta, const PtxInst *inst, u32 address);
 void ptx_mbarrier_bytes(PtxCta *cta, PtxMbarrier *barrier, i64 bytes);
 /* Warps that wait where all that are left have arrived go on. */
 void ptx_barrier_release(PtxCta *cta);
+
+/* ---- clusters (cluster.c) */
+/* The CTA whose shared memory a cluster address names, the address becoming its own; NULL with a
+ * finding. */
+PtxCta *ptx_peer(PtxCta *cta, const PtxInst *inst, u64 *address);
+/* Warps go on where every warp of the cluster that is left waits for all of them. */
+void ptx_cluster_release(PtxCta *const *peer, int n);
 
 /* ---- copies (copy.c) */
 /* One turn of the copy engine; false on a fault. */

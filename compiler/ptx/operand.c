@@ -112,7 +112,7 @@ static bool special_row(PtxParse *p, Str name, u32 *row)
     static const char *const names[] = {"%tid.x",   "%tid.y",    "%tid.z",    "%ntid.x",
                                         "%ntid.y",  "%ntid.z",   "%ctaid.x",  "%ctaid.y",
                                         "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z",
-                                        "%laneid"};
+                                        "%laneid",  "%cluster_ctarank"};
     for (int i = 0; i < PTX_SPECIALS; i++)
         if (str_is(name, names[i])) {
             if (!p->kernel->special[i])

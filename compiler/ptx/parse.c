@@ -171,6 +171,8 @@ static void read_bounds(PtxParse *p)
     while (ptx_peek(p, '.')) {
         Str word = ptx_word(p);
         u64 product = 1, n;
+        if (str_is(word, ".explicitcluster"))
+            continue;
         do {
             if (!ptx_number(p, &n))
                 ptx_fail(p, "%.*s without a number", STR_FMT(word));
@@ -178,6 +180,10 @@ static void read_bounds(PtxParse *p)
         } while (ptx_eat(p, ','));
         if (str_is(word, ".maxntid"))
             p->kernel->max_threads = (u32)product;
+        if (str_is(word, ".reqnctapercluster") && (product == 0 || product > PTX_CLUSTER_MAX))
+            ptx_fail(p, "a cluster of %llu CTAs", (unsigned long long)product);
+        if (str_is(word, ".reqnctapercluster"))
+            p->kernel->cluster = (u32)product;
     }
 }
 
@@ -205,7 +211,7 @@ static void resolve(PtxParse *p)
 
 static void read_kernel(PtxParse *p)
 {
-    PtxKernel kernel = {.shared_static = PTX_SHARED_BASE};
+    PtxKernel kernel = {.shared_static = PTX_SHARED_BASE, .cluster = 1};
     p->kernel = &kernel;
     p->regs.n = p->labels.n = p->targets.n = p->own_shared.n = 0;
     ptx_take_words(p, PTX_WARP); /* row 0 is nobody's */

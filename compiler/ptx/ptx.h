@@ -37,6 +37,7 @@ typedef struct PtxKernel {
     u32 param_bytes;
     u32 shared_static; /* bytes, from PTX_SHARED_BASE on */
     u32 max_threads;   /* .maxntid; 0: not stated */
+    u32 cluster;       /* CTAs of one, along x */
     u32 words;         /* of the registers' file */
     u32 special[16];   /* rows, by PtxSpecial; 0: not used */
     VEC(PtxConst) consts;
@@ -50,6 +51,7 @@ typedef struct PtxModule {
 enum {
     PTX_SHARED_BASE = 1024, /* the system's own part of shared memory lies before */
     PTX_WARP = 32,
+    PTX_CLUSTER_MAX = 8,
 };
 #define PTX_PARAM_BASE ((u64)1 << 56) /* where the parameters lie in generic addresses */
 

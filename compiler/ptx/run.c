@@ -90,20 +90,44 @@ static void check_end(PtxCta *c)
         ptx_fault(c, c->bulk.v[0].inst, "still copies when the CTA ends");
 }
 
-static bool run_cta(PtxCta *c)
+static bool any_failed(PtxCta *const *peer, int n)
+{
+    bool failed = false;
+    for (int k = 0; k < n; k++)
+        failed |= peer[k]->failed;
+    return failed;
+}
+
+/* One round of each CTA. True while some warp runs; *idle: rounds in which all only polled. */
+static bool run_rounds(PtxCta *const *peer, int n, int *idle)
+{
+    bool live = false, all_idle = true;
+    for (int k = 0; k < n && !any_failed(peer, n); k++) {
+        int own = 0;
+        live |= run_round(peer[k], &own);
+        all_idle &= own > 0;
+    }
+    ptx_cluster_release(peer, n);
+    *idle = all_idle ? *idle + 1 : 0;
+    return live && !any_failed(peer, n);
+}
+
+static bool run_cluster(PtxCta *const *peer, int n)
 {
     int idle = 0;
-    u64 limit = c->launch->limit, start = c->report->instructions;
-    start_cta(c);
-    while (run_round(c, &idle))
-        if (idle > 3 || (limit && c->report->instructions - start > limit)) {
-            say_deadlock(c);
+    u64 limit = peer[0]->launch->limit * (u64)n, start = peer[0]->report->instructions;
+    for (int k = 0; k < n; k++)
+        start_cta(peer[k]);
+    while (run_rounds(peer, n, &idle))
+        if (idle > 3 || (limit && peer[0]->report->instructions - start > limit)) {
+            for (int k = 0; k < n && !any_failed(peer, n); k++)
+                say_deadlock(peer[k]);
             break;
         }
-    if (!c->failed)
-        check_end(c);
-    c->report->ctas++;
-    return !c->failed;
+    for (int k = 0; k < n && !any_failed(peer, n); k++)
+        check_end(peer[k]);
+    peer[0]->report->ctas += (u64)n;
+    return !any_failed(peer, n);
 }
 
 /* ---- the grid ---------------------------------------------------------------------------------
@@ -152,16 +176,46 @@ static bool open_cta(PtxCta *c)
     return true;
 }
 
-static void run_all(PtxCta *c)
+/* The clusters that have a CTA which is wanted. */
+static bool place_cluster(PtxCta *const *peer, int n, u32 x, u32 y, u32 z)
 {
-    const PtxLaunch *a = c->launch;
+    const PtxLaunch *a = peer[0]->launch;
+    bool wanted = !a->wanted;
+    for (int k = 0; k < n; k++) {
+        u32 *id = peer[k]->id;
+        id[0] = x + (u32)k, id[1] = y, id[2] = z;
+        wanted = wanted || a->wanted(a->wanted_self, id);
+    }
+    return wanted;
+}
+
+static void run_all(PtxCta *const *peer, int n)
+{
+    const PtxLaunch *a = peer[0]->launch;
+    if (a->grid[0] % (u32)n) {
+        ptx_fault(peer[0], NULL, "%u CTAs in clusters of %d", a->grid[0], n);
+        return;
+    }
     for (u32 z = 0; z < a->grid[2]; z++)
         for (u32 y = 0; y < a->grid[1]; y++)
-            for (u32 x = 0; x < a->grid[0]; x++) {
-                c->id[0] = x, c->id[1] = y, c->id[2] = z;
-                if ((!a->wanted || a->wanted(a->wanted_self, c->id)) && !run_cta(c))
+            for (u32 x = 0; x < a->grid[0]; x += (u32)n)
+                if (place_cluster(peer, n, x, y, z) && !run_cluster(peer, n))
                     return;
-            }
+}
+
+static bool open_cluster(const PtxLaunch *launch, PtxReport *report, PtxCta *ctas, PtxCta **peer,
+                         Arena *arena)
+{
+    int n = (int)launch->kernel->cluster;
+    for (int k = 0; k < n; k++) {
+        peer[k] = &ctas[k];
+        ctas[k] = (PtxCta){.launch = launch, .report = report, .arena = arena, .rank = k,
+                           .n_peers = n, .peer = peer};
+    }
+    for (int k = 0; k < n; k++)
+        if (!open_cta(peer[k]))
+            return false;
+    return true;
 }
 
 bool ptx_run(const PtxLaunch *launch, PtxReport *report)
@@ -170,16 +224,16 @@ bool ptx_run(const PtxLaunch *launch, PtxReport *report)
     if (!arena)
         return false;
     jmp_buf oom;
-    PtxCta *c = calloc(1, sizeof *c);
+    int n = (int)launch->kernel->cluster;
+    PtxCta *ctas = calloc((size_t)n, sizeof *ctas), *peer[PTX_CLUSTER_MAX];
     volatile bool ok = false;
-    if (c && !setjmp(oom)) {
+    if (ctas && !setjmp(oom)) {
         arena_on_oom(arena, &oom);
-        *c = (PtxCta){.launch = launch, .report = report, .arena = arena};
-        if (open_cta(c))
-            run_all(c);
-        ok = !c->failed;
+        if (open_cluster(launch, report, ctas, peer, arena))
+            run_all(peer, n);
+        ok = !any_failed(peer, n);
     }
-    free(c);
+    free(ctas);
     arena_free(arena);
     return ok;
 }

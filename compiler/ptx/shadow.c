@@ -316,6 +316,7 @@ static int written_operands(const PtxInst *i)
     case PTX_ATOM_INC:
     case PTX_ATOM_ADD:
     case PTX_BALLOT:
+    case PTX_MAPA:
     case PTX_MBAR_TRY: return 1;
     default: return 0;
     }
@@ -331,6 +332,16 @@ static bool concrete(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
         for (u32 rest = mask; rest; rest &= rest - 1)
             ptx_set_terms(w, &i->args[k], __builtin_ctz(rest), nothing);
     return true;
+}
+
+/* Values are sent with their terms (cluster.c); where to must not depend on an input. */
+static bool addresses(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
+{
+    u32 taint = 0;
+    for (int k = 0; k < i->n_args; k++)
+        if (i->args[k].kind == PTX_ADDR)
+            taint |= w->taint[i->args[k].row] & mask;
+    return !taint || ptx_fault(c, i, "an address that depends on an input, or on nothing");
 }
 
 bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
@@ -350,6 +361,7 @@ bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     case PTX_LDMATRIX_T: return concrete(c, w, i, mask) && ptx_shadow_ldmatrix(c, w, i);
     case PTX_MMA_BF16:
     case PTX_MMA_F16: return ptx_shadow_mma(c, w, i);
+    case PTX_SEND: return addresses(c, w, i, mask);
     default:
         return i->op <= PTX_TRAP ? arithmetic(c, w, i, mask) : concrete(c, w, i, mask);
     }

@@ -96,6 +96,7 @@ PtxRun ptx_find_warp(const PtxInst *i)
     case PTX_ELECT: return ptx_shape(i, "rpr") ? elect : NULL;
     case PTX_REGS_INC:
     case PTX_REGS_DEC: return ptx_shape(i, "n") ? nothing : NULL;
+    case PTX_BAR_WARP: return ptx_shape(i, "r") ? nothing : NULL;
     case PTX_DEP_WAIT:
     case PTX_DEP_LAUNCH: return i->n_args == 0 ? nothing : NULL;
     case PTX_TRAP: return i->n_args == 0 ? trap : NULL;
@@ -249,7 +250,7 @@ static void set_specials(PtxCta *c, PtxWarp *w)
             block[0],     block[1],                block[2],
             c->id[0],     c->id[1],                c->id[2],
             a->grid[0],   a->grid[1],              a->grid[2],
-            (u32)l,
+            (u32)l,       (u32)c->rank,
         };
         for (int s = 0; s < PTX_SPECIALS; s++)
             if (a->kernel->special[s])
