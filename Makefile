@@ -45,8 +45,8 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm bench-ranks deps \
-    install clean
+.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm \
+    bench-ranks deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 

@@ -426,12 +426,12 @@ START_TEST(the_table_names_what_moves)
         "               o_proj down      whole      nothing              -      ok (21)\n"
         "               gate_up lm_head  whole      nothing              -      ok (18)\n"
         "tp4_sp  4      input_norm       tokens     nothing              -      ok (6)\n"
-        "               qkv              kv_heads   all-gather of x      -      ok (24)\n"
+        "               qkv              kv_heads   all-gather of x      -      ok (18)\n"
         "               o_proj           kv_heads   reduce-scatter of y  1      ok (24)\n"
         "               gate_up          ffn        all-gather of x      -      ok (24)\n"
         "               down             ffn        reduce-scatter of y  1      ok (24)\n"
         "               lm_head          vocab      all-gather of x      -      ok (24)\n"
-        "234 obligations, 0 failed\n";
+        "228 obligations, 0 failed\n";
     ck_assert_str_eq(out.s, want);
     dense_close(&p.d);
 }

@@ -32,7 +32,8 @@ static const char contract[] =
     "op down(h: bf16[tokens, ffn], w: bf16[hidden, ffn], res: bf16[tokens, hidden])\n"
     "   -> y: bf16[tokens, hidden] { y = bf16(sum(ffn by eighth) h * w) + res; }\n"
     "layout one { }\n"
-    "layout four { tp 4 cuts kv_heads, ffn else tokens; }\n";
+    "layout four { tp 4 cuts kv_heads, ffn else tokens; }\n"
+    "schedule down when tokens <= 16 { kernel stream; leaves across ctas; }\n";
 
 enum { ROWS = 6, MOST_TENSORS = 4, MOST_ELEMENTS = 64 * 256 };
 
@@ -365,14 +366,14 @@ static struct {
     IsoGemmArgs gemm;
 } noted;
 
-static CuResult note_launch(CuFunction function, unsigned x, unsigned y, unsigned z,
-                            unsigned threads, unsigned b, unsigned c, unsigned shared,
-                            CuStream stream, void **args, void **extra)
+static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, void **args,
+                            void **extra)
 {
-    (void)b, (void)c, (void)shared, (void)stream, (void)extra;
+    (void)extra;
     noted.launches++;
-    noted.grid[0] = x, noted.grid[1] = y, noted.grid[2] = z;
-    noted.threads = threads;
+    noted.grid[0] = config->grid_x, noted.grid[1] = config->grid_y;
+    noted.grid[2] = config->grid_z;
+    noted.threads = config->block_x;
     switch (*(const MfFamily *)(void *)function) {
     case MF_MAP:
         noted.row = (IsoRowArgs){.map = *(IsoMapArgs *)args[0]};
@@ -427,7 +428,7 @@ static void unpretend(iso_module *module)
     module->functions = NULL;
 }
 
-static const Driver notes = {.launch = note_launch, .tensor_map = note_map,
+static const Driver notes = {.launch_config = note_launch, .tensor_map = note_map,
                              .memset_async = note_memset};
 
 START_TEST(launches_pass_coordinates_and_live_rows)
