@@ -127,6 +127,8 @@ iso_status launch_attend(const Launch *launch)
     args.rows_dev = launch->run->rows_device;
     args.rows = (int)dim_size(launch, TOKENS);
     args.group = (int)dim_size(launch, GROUP);
+    if (args.rows <= 0 || args.group <= 0)
+        return ISO_OK;
     choose_tile(&launch->spec->attend, &args);
     iso_status status = bind_views(launch, &args);
     if (!status)

@@ -1,0 +1,314 @@
+/* attend through libiso without a GPU: what a launch passes to the kernel, what is refused, and the
+ * CPU device's bits for keys in pages, packed and by strides. */
+#include "artefact.h"
+
+#include "module.h"
+
+#include "device/iso_abi.cuh"
+
+#include <stdio.h>
+
+static const char contract[] =
+    "contract attention version 1; numerics sm_90;\n"
+    "axis tokens = sequence * position ragged, heads = kv_heads 2 * group 3, d = 64;\n"
+    "op f(q: bf16[tokens, heads, d], k, v: bf16[sequence, position, kv_heads, d])\n"
+    "   -> (o: bf16[tokens, heads, d], l: f32[tokens, heads]) {\n"
+    "    attend x, y = q, k, v { over d; scale_log2 0.18033688; }\n"
+    "    o = bf16(x);\n    l = y;\n"
+    "}\n"
+    "op all(q: bf16[tokens, heads, d], k, v: bf16[sequence, position, kv_heads, d])\n"
+    "   -> o: bf16[tokens, heads, d] {\n"
+    "    attend x = q, k, v { over d; scale_log2 0.18033688; mask none; }\n"
+    "    o = bf16(x);\n"
+    "}\n";
+
+enum { ROWS = 7, REQUESTS = 2, PAGE = 16, PAGES = 6, KEY = 2 * 64, LONGEST = 40 };
+enum { Q, K, V, O, L, TENSORS };
+
+static const int32_t positions[ROWS] = {0, 20, 39, 4, 30, 16, 2};
+static const int32_t sequences[ROWS] = {0, 0, 0, 1, 1, -1, 1};
+static const int32_t lengths[REQUESTS] = {40, 31}, starts[REQUESTS] = {31, 0};
+static const int32_t table[REQUESTS * 3] = {4, 0, 2, 5, 1, -7}; /* the last one is nobody's */
+
+typedef struct Rig {
+    Artefact artefact;
+    iso_module *module;
+    iso_tensor tensors[TENSORS];
+    iso_keys keys;
+    iso_run run;
+    _Alignas(16) unsigned short q[ROWS * 6 * 64], k[2][PAGES * PAGE * KEY], o[ROWS * 6 * 64];
+    float l[ROWS * 6];
+} Rig;
+
+static Rig *open_rig(void)
+{
+    Rig *rig = calloc(1, sizeof *rig);
+    iso_config config = {.size = sizeof config, .device = ISO_CPU, .cpu_threads = 1};
+    ck_assert_ptr_nonnull(rig);
+    artefact_open(&rig->artefact, contract);
+    Str bytes = rig->artefact.bytes;
+    ck_assert_int_eq(iso_module_load_data(&rig->module, bytes.s, (size_t)bytes.n, &config), ISO_OK);
+    rig->run = (iso_run){.rows = ROWS, .positions = positions, .sequences = sequences,
+                         .keys = &rig->keys};
+    rig->keys.lengths = lengths;
+    return rig;
+}
+
+static void close_rig(Rig *rig)
+{
+    iso_module_unload(rig->module);
+    artefact_close(&rig->artefact);
+    free(rig);
+}
+
+static const iso_op *bind(Rig *rig, const char *name)
+{
+    const iso_op *op;
+    void *const data[] = {rig->q, rig->k[0], rig->k[1], rig->o, rig->l};
+    ck_assert_int_eq(iso_op_get(rig->module, name, NULL, &op), ISO_OK);
+    for (int i = 0; i < op->op->n_params + op->op->n_results; i++) {
+        ck_assert_int_eq(iso_op_tensor(op, ISO_PHASE_RUN, ROWS, i, &rig->tensors[i], NULL), ISO_OK);
+        rig->tensors[i].data = data[i];
+    }
+    return op;
+}
+
+static void stored(Rig *rig, int sequences_of, int positions_of)
+{
+    for (int i = K; i <= V; i++) {
+        rig->tensors[i].shape[0] = sequences_of;
+        rig->tensors[i].shape[1] = positions_of;
+        rig->tensors[i].stride[0] = (int64_t)positions_of * KEY;
+        rig->tensors[i].stride[1] = KEY;
+    }
+}
+
+static iso_status call(Rig *rig, const iso_op *op)
+{
+    return iso_op_run(op, rig->tensors, op->op->n_params + op->op->n_results, &rig->run);
+}
+
+/* ---- bits ------------------------------------------------------------------------------------ */
+
+typedef enum Mode { BY_STRIDES, PACKED, IN_PAGES, MODES } Mode;
+
+static void set_mode(Rig *rig, Mode mode)
+{
+    rig->keys = (iso_keys){.lengths = lengths};
+    if (mode == PACKED)
+        rig->keys.starts = starts;
+    if (mode == IN_PAGES) {
+        rig->keys.block_table = table;
+        rig->keys.block_table_stride = 3;
+        rig->keys.page = PAGE;
+    }
+    stored(rig, mode == BY_STRIDES ? REQUESTS : mode == PACKED ? 1 : PAGES,
+           mode == BY_STRIDES ? LONGEST : mode == PACKED ? 71 : PAGE);
+}
+
+/* Key j of a request in elements from the tensor's first, by the header's words. */
+static int place(Mode mode, int s, int j)
+{
+    int row = mode == BY_STRIDES ? s * LONGEST + j
+              : mode == PACKED   ? starts[s] + j
+                                 : table[s * 3 + j / PAGE] * PAGE + j % PAGE;
+    return row * KEY;
+}
+
+/* Numbers from -2 to 2 at keys, NaN elsewhere. */
+static void fill(Rig *rig, Mode mode)
+{
+    for (int i = 0; i < ROWS * 6 * 64; i++)
+        rig->q[i] = (unsigned short)(0x3F00 + i * 37 % 128 + (i % 3 ? 0x8000 : 0));
+    for (int t = 0; t < 2; t++) {
+        for (int i = 0; i < PAGES * PAGE * KEY; i++)
+            rig->k[t][i] = 0x7FC0;
+        for (int s = 0; s < REQUESTS; s++)
+            for (int j = 0; j < lengths[s]; j++)
+                for (int e = 0; e < KEY; e++)
+                    rig->k[t][place(mode, s, j) + e] =
+                        (unsigned short)(0x3F00 + (t * 5 + s * 11 + j * 31 + e * 7) % 128 +
+                                         ((s + j + e) % 2 ? 0x8000 : 0));
+    }
+}
+
+START_TEST(where_keys_are_moves_no_bit)
+{
+    Rig *rig = open_rig();
+    unsigned short *first = malloc(sizeof rig->o);
+    for (Mode mode = BY_STRIDES; mode < MODES; mode++) {
+        const iso_op *op = bind(rig, "f");
+        set_mode(rig, mode);
+        fill(rig, mode);
+        memset(rig->o, 0xA5, sizeof rig->o);
+        ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
+        if (mode == BY_STRIDES)
+            memcpy(first, rig->o, sizeof rig->o);
+        ck_assert_mem_eq(rig->o, first, sizeof rig->o);
+        ck_assert_uint_eq(rig->o[5 * 6 * 64], 0); /* of no request */
+        for (int i = 0; i < ROWS * 6 * 64; i++)
+            ck_assert_uint_ne(rig->o[i] & 0x7F80, 0x7F80);
+    }
+    free(first);
+    close_rig(rig);
+}
+END_TEST
+
+/* ---- launches, to a driver that takes notes -------------------------------------------------- */
+
+static struct {
+    int launches;
+    unsigned grid[3], threads, shared;
+    IsoAttendArgs args;
+} noted;
+
+static CuResult note_launch(CuFunction function, unsigned x, unsigned y, unsigned z,
+                            unsigned threads, unsigned b, unsigned c, unsigned shared,
+                            CuStream stream, void **args, void **extra)
+{
+    (void)function, (void)b, (void)c, (void)stream, (void)extra;
+    noted.launches++;
+    noted.grid[0] = x, noted.grid[1] = y, noted.grid[2] = z;
+    noted.threads = threads;
+    noted.shared = shared;
+    noted.args = *(IsoAttendArgs *)args[0];
+    return 0;
+}
+
+static const Driver notes = {.launch = note_launch};
+static CuFunction handles[8];
+
+static void pretend(Rig *rig)
+{
+    rig->module->device = ISO_CUDA;
+    rig->module->driver = &notes;
+    rig->module->functions = handles;
+    memset(&noted, 0, sizeof noted);
+}
+
+static void unpretend(Rig *rig)
+{
+    rig->module->device = ISO_CPU;
+    rig->module->functions = NULL;
+}
+
+START_TEST(a_launch_says_where_keys_are)
+{
+    static const int32_t live = 5;
+    Rig *rig = open_rig();
+    const iso_op *op = bind(rig, "f");
+    set_mode(rig, IN_PAGES);
+    rig->run.rows_device = &live;
+    pretend(rig);
+    ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
+    ck_assert_uint_eq(noted.grid[0], ROWS); /* a CTA for each of few tokens */
+    ck_assert_uint_eq(noted.grid[1], 2);
+    ck_assert_uint_eq(noted.threads, 128);
+    ck_assert_uint_gt(noted.shared, 0);
+    ck_assert_ptr_eq(noted.args.rows_dev, &live);
+    ck_assert_int_eq(noted.args.rows, ROWS);
+    ck_assert_int_eq(noted.args.group, 3);
+    ck_assert_int_eq(noted.args.tile_group, 3);
+    ck_assert_int_eq(noted.args.tile_tokens, 1);
+    ck_assert_ptr_eq(noted.args.block_table, table);
+    ck_assert_ptr_eq(noted.args.length, lengths);
+    ck_assert_int_eq(noted.args.page, PAGE);
+    ck_assert_int_eq(noted.args.k_sequence, PAGE * KEY);
+    ck_assert_int_eq(noted.args.v_position, KEY);
+    ck_assert_int_eq(noted.args.k.stride[1], 64);
+    ck_assert_int_eq(noted.args.q.stride[2], 64);
+    ck_assert_int_eq(noted.args.lse.stride[1], 3);
+    rig->run.schedule = 2;
+    ck_assert_int_eq(call(rig, op), ISO_OK);
+    ck_assert_int_eq(noted.args.tile_tokens, 10);
+    ck_assert_uint_eq(noted.grid[0], 1);
+    unpretend(rig);
+    close_rig(rig);
+}
+END_TEST
+
+#define REFUSED(expression, status, part)                                                          \
+    do {                                                                                           \
+        ck_assert_int_eq((expression), status);                                                    \
+        ck_assert_msg(strstr(iso_last_error(), part) != NULL, "%s", iso_last_error());             \
+    } while (0)
+
+START_TEST(what_a_copy_cannot_take_is_refused)
+{
+    Rig *rig = open_rig();
+    const iso_op *op = bind(rig, "f");
+    set_mode(rig, PACKED);
+    pretend(rig);
+    rig->tensors[K].stride[1] = KEY + 4;
+    REFUSED(call(rig, op), ISO_BAD_TENSOR, "multiples of 8");
+    set_mode(rig, PACKED);
+    rig->tensors[V].stride[3] = 2;
+    REFUSED(call(rig, op), ISO_BAD_TENSOR, "have stride 2");
+    rig->tensors[V].stride[3] = 1;
+    rig->tensors[Q].data = rig->q + 4;
+    REFUSED(call(rig, op), ISO_BAD_TENSOR, "lie on 16 bytes");
+    ck_assert_int_eq(noted.launches, 0);
+    unpretend(rig);
+    close_rig(rig);
+}
+END_TEST
+
+START_TEST(what_is_missing_is_refused)
+{
+    Rig *rig = open_rig();
+    const iso_op *op = bind(rig, "all");
+    set_mode(rig, IN_PAGES);
+    pretend(rig);
+    rig->keys.page = 0;
+    REFUSED(call(rig, op), ISO_INVALID_ARGUMENT, "no size of a page");
+    set_mode(rig, IN_PAGES);
+    rig->keys.starts = starts;
+    REFUSED(call(rig, op), ISO_INVALID_ARGUMENT, "a block table and starts");
+    set_mode(rig, BY_STRIDES);
+    rig->keys.lengths = NULL;
+    REFUSED(call(rig, op), ISO_INVALID_ARGUMENT, "must have lengths");
+    rig->run.keys = NULL;
+    REFUSED(call(rig, op), ISO_INVALID_ARGUMENT, "must have lengths");
+    op = bind(rig, "f");
+    set_mode(rig, BY_STRIDES);
+    rig->run.sequences = NULL;
+    REFUSED(call(rig, op), ISO_INVALID_ARGUMENT, "sequences");
+    rig->run.sequences = sequences;
+    ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
+    ck_assert_int_eq(noted.launches, 1);
+    unpretend(rig);
+    close_rig(rig);
+}
+END_TEST
+
+/* A manifest may say anything of its sizes. */
+START_TEST(an_empty_group_launches_nothing)
+{
+    Rig *rig = open_rig();
+    const iso_op *op = bind(rig, "f");
+    set_mode(rig, BY_STRIDES);
+    const MfAtoms *group = &op_spec(op, ISO_PHASE_RUN, ROWS, 0)->dims[2];
+    MfPart *part = &op->at->parts[0];
+    pretend(rig);
+    part->hi[group->atom[0]] = part->lo[group->atom[0]];
+    for (int i = 0; i < TENSORS; i++)
+        ck_assert_int_eq(iso_op_tensor(op, ISO_PHASE_RUN, ROWS, i, &rig->tensors[i], NULL), ISO_OK);
+    ck_assert_int_eq(call(rig, op), ISO_OK);
+    ck_assert_int_eq(noted.launches, 0);
+    unpretend(rig);
+    close_rig(rig);
+}
+END_TEST
+
+Suite *launch_attend_suite(void)
+{
+    Suite *suite = suite_create("launch_attend");
+    TCase *tc = tcase_create("all");
+    tcase_add_test(tc, where_keys_are_moves_no_bit);
+    tcase_add_test(tc, a_launch_says_where_keys_are);
+    tcase_add_test(tc, what_a_copy_cannot_take_is_refused);
+    tcase_add_test(tc, what_is_missing_is_refused);
+    tcase_add_test(tc, an_empty_group_launches_nothing);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
