@@ -56,8 +56,9 @@ static void make_rows(PtxKeys *k, u64 seed)
         add_row(k, s, lengths[s] - 1);
     }
     add_row(k, -1, 5);
-    for (int i = k->n_rows / 2; i < k->n_rows; i++) {
-        int with = (int)(scatter(seed + (u64)i) % (u64)k->n_rows);
+    int half = k->n_rows / 2;
+    for (int i = half; i < k->n_rows; i++) {
+        int with = half + (int)(scatter(seed + (u64)i) % (u64)(k->n_rows - half));
         swap(&k->sequence[i], &k->sequence[with]);
         swap(&k->position[i], &k->position[with]);
     }

@@ -158,24 +158,24 @@ END_TEST
 
 static struct {
     int launches;
-    unsigned grid[3], threads, shared;
+    unsigned grid[2], threads, shared, attributes;
     IsoAttendArgs args;
 } noted;
 
-static CuResult note_launch(CuFunction function, unsigned x, unsigned y, unsigned z,
-                            unsigned threads, unsigned b, unsigned c, unsigned shared,
-                            CuStream stream, void **args, void **extra)
+static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, void **args,
+                            void **extra)
 {
-    (void)function, (void)b, (void)c, (void)stream, (void)extra;
+    (void)function, (void)extra;
     noted.launches++;
-    noted.grid[0] = x, noted.grid[1] = y, noted.grid[2] = z;
-    noted.threads = threads;
-    noted.shared = shared;
+    noted.grid[0] = config->grid_x, noted.grid[1] = config->grid_y;
+    noted.threads = config->block_x;
+    noted.shared = config->shared_bytes;
+    noted.attributes = config->n_attributes;
     noted.args = *(IsoAttendArgs *)args[0];
     return 0;
 }
 
-static const Driver notes = {.launch = note_launch};
+static const Driver notes = {.launch_config = note_launch};
 static CuFunction handles[8];
 
 static void pretend(Rig *rig)
@@ -205,6 +205,7 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_uint_eq(noted.grid[1], 2);
     ck_assert_uint_eq(noted.threads, 128);
     ck_assert_uint_gt(noted.shared, 0);
+    ck_assert_uint_eq(noted.attributes, 0); /* it begins after all that comes before */
     ck_assert_ptr_eq(noted.args.rows_dev, &live);
     ck_assert_int_eq(noted.args.rows, ROWS);
     ck_assert_int_eq(noted.args.group, 3);
