@@ -5,14 +5,15 @@ import pathlib
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import numpy as np
 
 import isoc
 from isoc import Status
 
-from support import (CUBINS, FakeTensor, FakeTorch, OnlyCuda, OnlyDlpack, in_layout, inputs, load,
-                     with_torch)
+from support import (CUBINS, ROOT, FakeTensor, FakeTorch, OnlyCuda, OnlyDlpack, in_layout, inputs,
+                     load, with_torch)
 
 
 class Case(unittest.TestCase):
@@ -67,6 +68,23 @@ class Modules(Case):
             bad = os.path.join(folder, "bad.iso")
             pathlib.Path(bad).write_text("contract bad version 1;\nnumerics nothing;\n")
             self.refused(Status.CONTRACT, "bad.iso:2:", isoc.load, bad, device="cpu")
+
+    def test_the_wheels_nvrtc_is_opened_where_there_is_no_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            libraries = pathlib.Path(folder, "nvidia", "cu13", "lib")
+            libraries.mkdir(parents=True)
+            for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc.alt.so.13"):
+                (libraries / name).touch()
+            contract = os.path.join(ROOT, "tests", "python", "small.iso")
+            environment = {"ISOC_NVRTC": "/nowhere", "ISOC_CACHE": folder}
+            with mock.patch.dict(os.environ, environment), \
+                    mock.patch("sys.path", ["/nowhere", folder]), \
+                    mock.patch("isoc.module.ctypes.CDLL") as opened:
+                self.refused(Status.TOOLCHAIN, "NVRTC was not found", isoc.load, contract,
+                             device="cpu")
+            self.assertEqual([call.args[0] for call in opened.call_args_list],
+                             [str(libraries / "libnvrtc-builtins.so.13.0"),
+                              str(libraries / "libnvrtc.so.13")])
 
     def test_lookups_are_refused(self):
         op = self.module.op

@@ -1,6 +1,8 @@
 """isoc.torch, and torch's own tensors, where torch is there."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -183,6 +185,19 @@ class Torch(unittest.TestCase):
             self.addCleanup(torch.distributed.destroy_process_group)
             wrapped = torch.nn.parallel.DistributedDataParallel(Norm(self.norm, self.w))
             self.assertTrue(torch.equal(step(wrapped), expected))
+
+    def test_fully_sharded(self):
+        """FSDP2 on two processes: bits and gradients of the model that runs the formula itself."""
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sharded.py")
+        with tempfile.TemporaryDirectory() as folder:
+            store = os.path.join(folder, "store")
+            ranks = [subprocess.Popen([sys.executable, program, store, str(rank)],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                     for rank in (0, 1)]
+            for rank in ranks:
+                out, err = rank.communicate(timeout=300)
+                self.assertEqual(rank.returncode, 0, err)
+                self.assertIn("equal: forward True, gradients [True, True, True]", out)
 
     def test_training(self):
         """Fifty steps: the loss falls as the formula's own does."""

@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from . import _native
@@ -174,6 +175,30 @@ def _place(device: str) -> tuple[int, int, Any]:
     return CUDA, index, cuda.device(index)
 
 
+def _open_nvrtc() -> bool:
+    """Opens the NVRTC of the wheel `nvidia-cuda-nvrtc` beside this Python's packages, so that
+    libiso, which does not know this Python, finds it by its name. False where there is none."""
+    for folder in map(Path, sys.path):
+        for wheel in ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"):
+            libraries = sorted((folder / wheel).glob("libnvrtc.so.1[23]"))
+            if libraries:
+                for builtins in (folder / wheel).glob("libnvrtc-builtins.so.*"):
+                    ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
+                ctypes.CDLL(str(libraries[-1]))
+                return True
+    return False
+
+
+def _load(handle: ctypes.c_void_p, source: str | os.PathLike[str] | bytes,
+          config: _native.Config) -> int:
+    if isinstance(source, bytes):
+        return lib.iso_module_load_data(handle, source, len(source), config)
+    status = lib.iso_module_load(handle, os.fsencode(source), config)
+    if status == Status.TOOLCHAIN and _open_nvrtc():
+        status = lib.iso_module_load(handle, os.fsencode(source), config)
+    return status
+
+
 def load(source: str | os.PathLike[str] | bytes, device: str = "cuda", *, cpu_threads: int = 0,
          cache_dir: str | os.PathLike[str] | None = None,
          expect: bytes | str | None = None) -> Module:
@@ -181,7 +206,8 @@ def load(source: str | os.PathLike[str] | bytes, device: str = "cuda", *, cpu_th
 
     Args:
         source: the path of a cubin made by isoc, or of a contract (.iso), which is compiled unless
-            the cache has it; or a cubin's bytes.
+            the cache has it, by the CUDA Toolkit's NVRTC or that of the wheel nvidia-cuda-nvrtc;
+            or a cubin's bytes.
         device: "cuda" is torch's current GPU if torch is imported, else the current context's;
             "cuda:N"; "cpu" is the executor: the same bits, slowly.
         cpu_threads: for "cpu"; 0 is one per processor.
@@ -200,11 +226,7 @@ def load(source: str | os.PathLike[str] | bytes, device: str = "cuda", *, cpu_th
         config.cache_dir = os.fsencode(cache_dir)
     handle = ctypes.c_void_p()
     with context:
-        if isinstance(source, bytes):
-            status = lib.iso_module_load_data(handle, source, len(source), config)
-        else:
-            status = lib.iso_module_load(handle, os.fsencode(source), config)
-        _native.check(status)
+        _native.check(_load(handle, source, config))
     module = Module(handle, device, kind, index)
     if expect is not None:
         module.expect(expect)
