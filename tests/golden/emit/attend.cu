@@ -6,29 +6,9 @@
 #include "iso_prim.cuh"
 #include "iso_attend.cuh"
 
-// f; threads 128, shared 68608
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_attend_55d7e89419c37ece {
-struct Op {
-    static constexpr int depth = 96, width = 96, row_tiles = 2;
-    static constexpr int split = 256, window = 100;
-    static constexpr bool f16 = false, values_f16 = false;
-    static constexpr bool causal = true, capped = false, sinks = false, lse = true;
-    static constexpr unsigned scale = 0x3e38aa3bu, cap = 0x00000000u;
-    typedef IsoU16 Value;
-    ISO_FN float weight(float x) { return iso_exp2_d3(x); }
-    ISO_FN Value value(float x) { return iso_bf16_of_f32(x); }
-};
-
-extern "C" __global__ void __launch_bounds__(128)
-iso_attend_55d7e89419c37ece(const __grid_constant__ IsoAttendArgs args) {
-    iso_attend<Op>(args);
-}
-}
-
 // f; threads 128, shared 60928
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_attend_c3796544629d77cb {
+namespace text_iso_attend_52d0733944a86953 {
 struct Op {
     static constexpr int depth = 96, width = 96, row_tiles = 1;
     static constexpr int split = 256, window = 100;
@@ -41,7 +21,27 @@ struct Op {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_attend_c3796544629d77cb(const __grid_constant__ IsoAttendArgs args) {
+iso_attend_52d0733944a86953(const __grid_constant__ IsoAttendArgs args) {
+    iso_attend<Op>(args);
+}
+}
+
+// f; threads 128, shared 68608
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_attend_80e370a4e5b21ddb {
+struct Op {
+    static constexpr int depth = 96, width = 96, row_tiles = 2;
+    static constexpr int split = 256, window = 100;
+    static constexpr bool f16 = false, values_f16 = false;
+    static constexpr bool causal = true, capped = false, sinks = false, lse = true;
+    static constexpr unsigned scale = 0x3e38aa3bu, cap = 0x00000000u;
+    typedef IsoU16 Value;
+    ISO_FN float weight(float x) { return iso_exp2_d3(x); }
+    ISO_FN Value value(float x) { return iso_bf16_of_f32(x); }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_attend_80e370a4e5b21ddb(const __grid_constant__ IsoAttendArgs args) {
     iso_attend<Op>(args);
 }
 }
