@@ -93,7 +93,7 @@ u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t kn
 
 void verify_ptx_result(PtxPlace *place, PtxTensor *t, const char *name)
 {
-    PtxRegion region = {0};
+    PtxRegion region = {.once = true};
     add_written(place, &region, name, t->bytes);
     t->tensor.data = region.base;
     t->known = region.known;

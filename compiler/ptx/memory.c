@@ -56,6 +56,10 @@ static u8 *global_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, bool w
         ptx_fault(c, i, "writes to %s at byte %zu, which is an input", r->name, at);
         return NULL;
     }
+    if (write && r->once && memchr(r->known + at, 1, bytes)) {
+        ptx_fault(c, i, "writes %s at byte %zu for the second time", r->name, at);
+        return NULL;
+    }
     if (write && r->known)
         memset(r->known + at, 1, bytes);
     if (!write && r->known && memchr(r->known + at, 0, bytes)) {

@@ -13,6 +13,7 @@ typedef struct PtxRegion {
     u8 *base;
     size_t size;
     bool writable;
+    bool once;      /* with `known`: a second write to a byte is a finding */
     u8 *known; /* one byte per byte: not 0 once it holds something; NULL: it always does */
     /* Called before the machine first touches bytes: to fill them; may be NULL. */
     void (*touch)(void *self, size_t offset, size_t size);

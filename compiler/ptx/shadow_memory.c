@@ -26,6 +26,8 @@ void ptx_shadow_read(PtxCta *c, PtxSpace space, u64 address, u32 bytes, u64 *ter
 void ptx_shadow_write(PtxCta *c, PtxSpace space, u64 address, u32 bytes, const u64 *terms)
 {
     const PtxRegion *r = space == PTX_GLOBAL ? ptx_region_at(c, address, bytes) : NULL;
+    if (space == PTX_SHARED && (address > c->shared_end || c->shared_end - address < bytes))
+        return; /* the number's own write is the finding */
     for (u32 k = 0; k < bytes / 2; k++)
         if (space == PTX_SHARED)
             c->shared_shadow[address / 2 + k] = terms[k];
@@ -50,13 +52,12 @@ void ptx_shadow_clear(PtxCta *c, u32 to, u32 bytes)
  */
 
 static bool address_of(PtxCta *c, PtxWarp *w, const PtxInst *i, const PtxArg *at, int l,
-                       u32 bytes, bool write, u64 *address)
+                       u64 *address)
 {
     if (w->taint[at->row] >> l & 1)
         return ptx_fault(c, i, "an address that depends on an input, or on nothing");
     *address = ptx_value(w, at, l) + (u64)at->imm;
-    return write ? ptx_write_at(c, i, (PtxSpace)i->space, *address, bytes) != NULL
-                 : ptx_read_at(c, i, (PtxSpace)i->space, *address, bytes) != NULL;
+    return true;
 }
 
 bool ptx_shadow_load(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
@@ -65,7 +66,8 @@ bool ptx_shadow_load(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         u64 address, terms[8] = {0};
-        if (!address_of(c, w, i, &i->args[n], l, each * n, false, &address))
+        if (!address_of(c, w, i, &i->args[n], l, &address) ||
+            !ptx_read_at(c, i, (PtxSpace)i->space, address, each * n))
             return false;
         if (each > 1)
             ptx_shadow_read(c, (PtxSpace)i->space, address, each * n, terms);
@@ -86,7 +88,7 @@ bool ptx_shadow_store(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         u64 address, terms[8] = {0};
-        if (!address_of(c, w, i, &i->args[0], l, each * n, true, &address))
+        if (!address_of(c, w, i, &i->args[0], l, &address))
             return false;
         for (u32 k = 0; k < n; k++) {
             PtxTerms t = *ptx_terms(w, &i->args[1 + k], l);

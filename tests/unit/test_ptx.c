@@ -238,6 +238,17 @@ START_TEST(faults_are_named)
 }
 END_TEST
 
+START_TEST(one_write_each)
+{
+    Lab *lab = lab_open();
+    lab->memory.regions.v[0].once = lab->memory.regions.v[0].writable;
+    lab->memory.regions.v[1].once = lab->memory.regions.v[1].writable;
+    ck_assert(!run(lab, "st.global.u32 [%o], %t;\nst.global.u32 [%o], %t;"));
+    ck_assert(strstr(lab->report.findings.v[0].s, "for the second time") != NULL);
+    lab_close(lab);
+}
+END_TEST
+
 /* Every prefix and many damaged texts: an answer, never a crash. */
 START_TEST(damaged_texts)
 {
@@ -271,6 +282,7 @@ Suite *ptx_suite(void)
     tcase_add_test(tests, tensor_core_step);
     tcase_add_test(tests, unknown_is_an_error);
     tcase_add_test(tests, faults_are_named);
+    tcase_add_test(tests, one_write_each);
     tcase_add_test(tests, damaged_texts);
     suite_add_tcase(suite, tests);
     return suite;
