@@ -67,41 +67,90 @@ static void choose_tiles(PtxTrial *r)
     }
 }
 
-/* The columns of group g that the chosen tiles have. */
-static i64 chosen_columns(const PtxTrial *r, int g)
+static bool is_chosen(const PtxTrial *r, i64 column_tile)
 {
-    i64 before = 0, n = r->spec->gemm.tile_n, columns = group_columns(r, g), total = 0;
-    for (int i = 0; i < g; i++)
-        before += ceil_of(group_columns(r, i), n);
-    for (int i = 0; i < r->n_tiles; i++) {
-        i64 first = (r->tile[i] - before) * n;
-        if (first >= 0 && first < columns)
-            total += first + n > columns ? columns - first : n;
-    }
-    return total;
+    for (int i = 0; i < r->n_tiles; i++)
+        if (r->tile[i] == column_tile)
+            return true;
+    return false;
 }
 
-/* The wgmma kernel's grid runs down the rows first, each cluster over as many columns; with leaves
- * over its CTAs a cluster has one column tile, and the stream kernel's CTAs have one each. */
-static i64 column_of(const PtxTrial *r, u32 x)
+static i64 row_tiles(const PtxTrial *r)
 {
-    const MfGemm *gemm = &r->spec->gemm;
-    i64 down = ceil_of(r->own_rows, gemm->tile_m);
-    if (!gemm->wgmma)
-        return x;
-    if (gemm->across_ctas)
-        return x / (u32)gemm->cluster;
-    return x / (u32)gemm->cluster / down * gemm->cluster + x % (u32)gemm->cluster;
+    return ceil_of(r->own_rows, r->spec->gemm.tile_m);
+}
+
+static i64 column_tiles(const PtxTrial *r)
+{
+    i64 tiles = 0;
+    for (int g = 0; g < r->spec->gemm.n_groups; g++)
+        tiles += ceil_of(group_columns(r, g), r->spec->gemm.tile_n);
+    return tiles;
+}
+
+/* The persistent wgmma kernel: a cluster has as many column tiles as CTAs, counts such shares down
+ * the rows first, and goes on to further ones. Uneven launches have half as many clusters as
+ * shares. */
+static bool is_persistent(const PtxTrial *r)
+{
+    return r->spec->gemm.wgmma && !r->spec->gemm.across_ctas;
+}
+
+static i64 shares(const PtxTrial *r)
+{
+    return row_tiles(r) * ceil_of(column_tiles(r), r->spec->gemm.cluster);
+}
+
+static i64 clusters(const PtxTrial *r)
+{
+    return r->job->uneven ? ceil_of(shares(r), 2) : shares(r);
+}
+
+/* Whether one of a cluster's shares has a chosen tile; tiles are chosen by whole shares. */
+static bool cluster_runs(const PtxTrial *r, i64 cluster)
+{
+    for (i64 share = cluster; share < shares(r); share += clusters(r))
+        if (is_chosen(r, share / row_tiles(r) * r->spec->gemm.cluster))
+            return true;
+    return false;
+}
+
+static bool tile_runs(const PtxTrial *r, i64 column, i64 row)
+{
+    if (!is_persistent(r))
+        return is_chosen(r, column);
+    i64 share = column / r->spec->gemm.cluster * row_tiles(r) + row;
+    return cluster_runs(r, share % clusters(r));
 }
 
 static bool wanted(void *self, const u32 cta[3])
 {
     const PtxTrial *r = self;
-    i64 column = column_of(r, cta[0]);
-    for (int i = 0; i < r->n_tiles; i++)
-        if (column == r->tile[i])
-            return true;
-    return false;
+    const MfGemm *gemm = &r->spec->gemm;
+    if (is_persistent(r))
+        return cluster_runs(r, cta[0] / (u32)gemm->cluster);
+    return is_chosen(r, gemm->wgmma ? cta[0] / (u32)gemm->cluster : cta[0]);
+}
+
+/* How much of a length a tile has. */
+static i64 within(i64 length, i64 tile, i64 size)
+{
+    i64 left = length - tile * size;
+    return left < 0 ? 0 : left < size ? left : size;
+}
+
+/* Elements of group g in live rows that the tiles which run have. */
+static i64 tiles_area(const PtxTrial *r, int g, i64 live)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 before = 0, columns = group_columns(r, g), area = 0;
+    for (int i = 0; i < g; i++)
+        before += ceil_of(group_columns(r, i), gemm->tile_n);
+    for (i64 c = 0; c < ceil_of(columns, gemm->tile_n); c++)
+        for (i64 row = 0; row < row_tiles(r); row++)
+            if (tile_runs(r, before + c, row))
+                area += within(columns, c, gemm->tile_n) * within(live, row, gemm->tile_m);
+    return area;
 }
 
 /* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
@@ -450,7 +499,7 @@ static i64 wanted_outputs(const PtxTrial *r)
         i64 each = gemm->group[g].n_results;
         if (gemm->roots_out)
             each = (i64)gemm->n_roots * groups_parts(gemm);
-        total += live_part(r, r->own_rows) * chosen_columns(r, g) * each;
+        total += tiles_area(r, g, live_part(r, r->own_rows)) * each;
     }
     if (is_gemm(r))
         return total;
@@ -506,8 +555,11 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
                           .terms = worker->input->prove && r->spec->family != MF_ATTEND};
     choose_rows(r);
     outcome->rows = r->rows;
+    worker->module->multiprocessors = MACHINE_MULTIPROCESSORS;
     if (is_gemm(r))
         choose_tiles(r);
+    if (is_gemm(r) && is_persistent(r))
+        worker->module->multiprocessors = (int)(clusters(r) * r->spec->gemm.cluster);
     if (!make_tensors(r))
         outcome->finding = STR("no memory for the tensors");
     else
