@@ -13,7 +13,7 @@ import isoc
 from isoc import Status
 
 from support import (CUBINS, ROOT, FakeTensor, FakeTorch, OnlyCuda, OnlyDlpack, in_layout, inputs,
-                     load, with_torch)
+                     load, pattern, with_torch)
 
 
 class Case(unittest.TestCase):
@@ -33,7 +33,7 @@ class Modules(Case):
         module = self.module
         self.assertEqual((module.name, module.version, module.device), ("small", 3, "cpu"))
         self.assertEqual(module.layouts, {"one": 1, "tp2": 2, "tp4_sp": 4})
-        self.assertEqual(list(module.ops), ["scale", "shift", "down"])
+        self.assertEqual(list(module.ops), ["scale", "shift", "down", "attend_small"])
         self.assertEqual(len(module.fingerprint), 32)
         module.expect(module.fingerprint)
         module.expect(module.fingerprint.hex())
@@ -214,6 +214,53 @@ class Tables(Case):
             self.refused(Status.BAD_TENSOR, "positions must be 5 contiguous int32", self.op, self.x,
                          self.t, positions=wrong)
         self.refused(Status.INVALID_ARGUMENT, "positions", self.op, self.x, self.t)
+
+
+class Attention(Case):
+    """One result from keys and values that are padded, packed and paged."""
+
+    def setUp(self):
+        self.op = self.module.ops["attend_small"]
+        self.lengths = np.array([5, 9], np.int32)
+        self.q = pattern((4, 2, 64), 1)
+        self.k, self.v = pattern((2, 9, 2, 64), 2), pattern((2, 9, 2, 64), 3)
+        self.rows = {"sequences": np.array([0, 1, 1, 0], np.int32),
+                     "positions": np.array([4, 7, 8, 2], np.int32)}
+        self.expected = self.op(self.q, self.k, self.v, **self.rows)
+
+    def test_padded(self):
+        self.assertGreater(len(np.unique(self.expected)), 100)
+        y = self.op(self.q, self.k, self.v, keys=isoc.Keys(lengths=self.lengths), **self.rows)
+        np.testing.assert_array_equal(y, self.expected)
+        fewer = isoc.Keys(lengths=np.array([5, 8], np.int32))
+        y = self.op(self.q, self.k, self.v, keys=fewer, **self.rows)
+        differ = (y != self.expected).any(axis=(1, 2))
+        self.assertEqual(differ.tolist(), [False, False, True, False])
+
+    def test_packed(self):
+        k, v = (np.concatenate([t[0, :5], t[1]])[None] for t in (self.k, self.v))
+        keys = isoc.Keys(lengths=self.lengths, starts=np.array([0, 5, 14], np.int32))
+        np.testing.assert_array_equal(self.op(self.q, k, v, keys=keys, **self.rows), self.expected)
+
+    def test_paged(self):
+        table = np.array([[6, 1, -1, 0], [2, 0, 5, 0]], np.int32)
+        cache = [np.full((7, 4, 2, 64), 0x7FC0, np.uint16) for _ in range(2)]
+        for own, pages in zip((self.k, self.v), cache):
+            for s in range(2):
+                for j in range(self.lengths[s]):
+                    pages[table[s, j // 4], j % 4] = own[s, j]
+        keys = isoc.Keys(lengths=self.lengths, block_table=table[:, :3], page=4)
+        np.testing.assert_array_equal(self.op(self.q, *cache, keys=keys, **self.rows),
+                                      self.expected)
+
+    def test_refusals(self):
+        for words, keys in (("keys.lengths must be int32 of 1 axes",
+                             isoc.Keys(lengths=self.lengths.astype(np.int64))),
+                            ("keys.starts must be", isoc.Keys(starts=np.zeros(4, np.int32)[::2])),
+                            ("keys.block_table must be int32 of 2 axes",
+                             isoc.Keys(block_table=self.lengths, page=4))):
+            self.refused(Status.BAD_TENSOR, words, self.op, self.q, self.k, self.v, keys=keys,
+                         **self.rows)
 
 
 class Joins(Case):

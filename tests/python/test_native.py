@@ -8,6 +8,7 @@ import unittest
 
 import isoc
 from isoc import _native
+from isoc.keys import _Keys
 
 from support import ROOT
 
@@ -39,7 +40,8 @@ class Headers(unittest.TestCase):
     def test_structures_have_the_fields_of_the_header(self):
         header = re.sub(r"/\*.*?\*/", "", text("runtime", "iso.h"), flags=re.S)
         for name, structure in (("iso_config", _native.Config), ("iso_layout", _native.Layout),
-                                ("iso_tensor", _native.Tensor), ("iso_run", _native.Run)):
+                                ("iso_tensor", _native.Tensor), ("iso_run", _native.Run),
+                                ("iso_keys", _Keys)):
             body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (name, name), header, re.S)[1]
             fields = re.findall(r"(\w+)(?:\[\w+\])?;", body)
             self.assertEqual([field for field, _ in structure._fields_], fields)

@@ -12,10 +12,11 @@ torch's current stream; on the device "cpu" they return when done. Errors are :c
 
 from ._native import lib as _lib
 from .errors import IsoError, Status
+from .keys import Keys
 from .memory import workspaces
 from .module import Module, load
 from .op import Op, TensorSpec
 
 __version__: str = _lib.iso_version().decode()
 
-__all__ = ["IsoError", "Module", "Op", "Status", "TensorSpec", "load", "workspaces"]
+__all__ = ["IsoError", "Keys", "Module", "Op", "Status", "TensorSpec", "load", "workspaces"]

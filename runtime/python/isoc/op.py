@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 from . import _native, memory, tensors
 from ._native import CPU, JOIN, PART, RUN, lib
 from .errors import Status
+from .keys import Keys, pack
 
 if TYPE_CHECKING:
     from .module import Module
@@ -171,8 +172,8 @@ class Op:
 
     def __call__(self, *params: Any, out: Any = None, rows: int | None = None,
                  positions: Any = None, sequences: Any = None, live_rows: Any = None,
-                 schedule: int = 0, stream: Any = None, workspace: Any = None,
-                 **named: Any) -> Any:
+                 keys: Keys | None = None, schedule: int = 0, stream: Any = None,
+                 workspace: Any = None, **named: Any) -> Any:
         """Runs the op on torch's current stream, or on the CPU executor, which returns when done.
 
         Args:
@@ -184,6 +185,7 @@ class Op:
                 the tensors.
             positions, sequences: int32, one per row of this rank, where a table is indexed by
                 them. They are not compared with the table's length.
+            keys: where the keys and values of `attend` are. None: by their tensors' strides.
             live_rows: one int32 in the device's memory: rows past it are left untouched.
             schedule: 0 chooses by the row count, s > 0 takes schedule s - 1.
             stream: the CUDA stream. None: torch's current one; without torch's tensors the one
@@ -202,6 +204,8 @@ class Op:
         call = _Call(self, RUN, params, named, out, rows, schedule, stream)
         with call.on_stream():
             call.prepare(positions, sequences, live_rows, workspace)
+            if keys is not None:
+                call.place_keys(keys)
             _native.check(lib.iso_op_run(self._handle, call.tensors(), self._n, call.run))
         return call.result()
 
@@ -330,6 +334,11 @@ class _Call:
             self.run.stream = memory.stated_stream(self.views) if stream is None else stream
             if self.phase != JOIN:
                 self._workspace(workspace)
+
+    def place_keys(self, keys: Keys) -> None:
+        packed, kept = pack(keys, self._check_place)
+        self._keep += [packed, kept]
+        self.run.keys = ctypes.addressof(packed)
 
     def _check_place(self, view: tensors.View, what: str) -> None:
         module = self.op.module
