@@ -16,92 +16,86 @@ typedef struct Fault {
     const char *from, *to;
 } Fault;
 
-#define STREAM "iso_gemm_stream<Op, IsoStreamTile<16"
-#define WGMMA "iso_gemm_wgmma<Op"
+#define GATE "gate_up", "iso_gemm_wgmma<Op, IsoWgmmaTile<64, 8"
+#define TREE "o_proj", "iso_gemm_wgmma<Op, IsoWgmmaTile<128, 48, 6, 1"
+#define SPLIT "o_proj", "iso_gemm_split<Op, IsoSplitTile<64, 24"
+#define JOIN "o_proj", "iso_join<Op>"
+#define NORM "input_norm", "iso_row"
+#define SPLIT_FILE "iso_gemm_split.cuh"
+#define WGMMA_FILE "iso_gemm_wgmma.cuh"
 
 static const Fault faults[] = {
     /* trees */
-    {"leaves joined in another tree", "o_proj", STREAM, NULL, "'+', 'L', 'L', '+', '+'>",
-     "'L', '+', 'L', '+', '+'>"},
-    {"a leaf is done twice, another skipped", "o_proj", STREAM, "iso_gemm_stream.cuh",
-     "int k0 = args.leaf_begin[leaf];", "int k0 = args.leaf_begin[leaf & ~1];"},
-    {"a join is left out", "o_proj", STREAM, "iso_tree.cuh",
+    {"leaves joined in another tree", SPLIT, NULL, "IsoTree<'L', 'L', '+', 'L', '+'>",
+     "IsoTree<'L', 'L', 'L', '+', '+'>"},
+    {"leaves in registers joined in another tree", TREE, NULL, "'Q', 'P', '+'", "'P', 'Q', '+'"},
+    {"a leaf is done twice, another skipped", TREE, WGMMA_FILE, "column * Tile::bn, kb * Plan::bk, "
+     "leaf);", "column * Tile::bn, kb * Plan::bk, leaf & ~1);"},
+    {"a leaf is done twice over a cluster", SPLIT, SPLIT_FILE, "kb * bk, leaf);",
+     "kb * bk, leaf & ~1);"},
+    {"a join is left out", SPLIT, "iso_tree.cuh",
      "stack[Height - 2][i] = iso_add(stack[Height - 2][i], stack[Height - 1][i]);",
      "stack[Height - 2][i] = stack[Height - 1][i];"},
-    {"a join rounds early", "o_proj", STREAM, "iso_tree.cuh",
+    {"a join rounds early", SPLIT, "iso_tree.cuh",
      "stack[Height - 2][i] = iso_add(stack[Height - 2][i], stack[Height - 1][i]);",
      "stack[Height - 2][i] = iso_f32_of_bf16(iso_bf16_of_f32(iso_add(stack[Height - 2][i], "
      "stack[Height - 1][i])));"},
-    {"partial sums lie on one another", "o_proj", STREAM, "iso_gemm_stream.cuh",
-     "float4 *mine = partial + leaf * frags * Plan::busy;", "float4 *mine = partial;"},
-    {"the last but one to arrive joins", "o_proj", STREAM, "iso_gemm_stream.cuh",
-     "== (unsigned)(arrivals - 1)", "== (unsigned)(arrivals - 2)"},
-    {"roots of ranks in another order", "o_proj", "iso_join<Op>", "iso_join.cuh",
-     "args.source[source];", "args.source[args.sources - 1 - source];"},
-    {"roots of other rows", "o_proj", "iso_join<Op>", "iso_join.cuh",
-     "(args.row_begin + row) * s.row_stride", "(args.row_begin + (row ^ 1)) * s.row_stride"},
+    {"a cluster's values lie on one another", SPLIT, SPLIT_FILE,
+     "values + iso_cluster_rank() * Plan::value_bytes;", "values;"},
+    {"a cluster's values are read before they come", SPLIT, SPLIT_FILE,
+     "            iso_mbar_wait(bar, phase);\n", "\n"},
+    {"roots of ranks in another order", JOIN, "iso_join.cuh", "args.source[source];",
+     "args.source[args.sources - 1 - source];"},
+    {"roots of other rows", JOIN, "iso_join.cuh", "(args.row_begin + row) * s.row_stride",
+     "(args.row_begin + (row ^ 1)) * s.row_stride"},
     /* roundings and fusions of the epilogue */
-    {"a rounding is left out", "gate_up", STREAM, NULL, "iso_silu(t1)", "iso_silu(acc[0][i])"},
-    {"a rounding too many", "gate_up", STREAM, NULL, "iso_silu(t1)",
+    {"a rounding is left out", GATE, NULL, "iso_silu(t1)", "iso_silu(acc[0][i])"},
+    {"a rounding too many", GATE, NULL, "iso_silu(t1)",
      "iso_f32_of_bf16(iso_bf16_of_f32(iso_silu(t1)))"},
-    {"gate and up exchanged", "gate_up", STREAM, NULL, "acc[0][i]", "acc[1][i]"},
-    {"the residual is added before rounding", "o_proj", STREAM, NULL, "iso_f32_of_bf16(t0), ",
-     "acc[0][i], "},
-    {"a product contracted into a sum", "gate_up", STREAM, "iso_fn.cuh",
+    {"gate and up exchanged", GATE, NULL, "acc[0][i]", "acc[1][i]"},
+    {"the residual is added before rounding", SPLIT, NULL, "iso_f32_of_bf16(t0), ", "acc[0][i], "},
+    {"a product contracted into a sum", GATE, "iso_fn.cuh",
      "return iso_div(v < 0.0f ? low : x, iso_add(1.0f, e));",
      "return iso_div(v < 0.0f ? low : x, iso_fma(1.0f, e, 1.0f));"},
-    {"a coefficient of exp is off by one unit", "gate_up", STREAM, "iso_fn.cuh",
+    {"a coefficient of exp is off by one unit", GATE, "iso_fn.cuh",
      "p = iso_fma(p, r, 0x1.555492p-3f);", "p = iso_fma(p, r, 0x1.555494p-3f);"},
-    {"division approximated", "gate_up", STREAM, "iso_num.cuh", "\"div.rn.f32\"",
-     "\"div.approx.f32\""},
-    {"subnormals flushed", "gate_up", STREAM, "iso_num.cuh", "\"mul.rn.f32\"",
-     "\"mul.rn.ftz.f32\""},
-    {"sums that ptxas may contract", "gate_up", STREAM, "iso_num.cuh", "\"add.rn.f32\"",
-     "\"add.f32\""},
+    {"division approximated", GATE, "iso_num.cuh", "\"div.rn.f32\"", "\"div.approx.f32\""},
+    {"subnormals flushed", GATE, "iso_num.cuh", "\"mul.rn.f32\"", "\"mul.rn.ftz.f32\""},
+    {"sums that ptxas may contract", GATE, "iso_num.cuh", "\"add.rn.f32\"", "\"add.f32\""},
     /* rows */
-    {"a norm's epsilon", "input_norm", "iso_row", NULL, "0x3727C5AC", "0x3727C5AD"},
-    {"a norm divides by another length", "input_norm", "iso_row", NULL, "0x44100000",
-     "0x44000000"},
-    {"a row's last elements are left out", "input_norm", "iso_row", NULL, "(0, 576, vector",
-     "(0, 568, vector"},
-    {"lanes of another width", "input_norm", "iso_row", NULL, "IsoLanes<128, 8", "IsoLanes<128, 4"},
-    {"products rounded before they are added", "input_norm", "iso_row", "iso_row.cuh",
+    {"a norm's epsilon", NORM, NULL, "0x3727C5AC", "0x3727C5AD"},
+    {"a norm divides by another length", NORM, NULL, "0x44100000", "0x44000000"},
+    {"a row's last elements are left out", NORM, NULL, "(0, 576, vector", "(0, 568, vector"},
+    {"lanes of another width", NORM, NULL, "IsoLanes<128, 8", "IsoLanes<128, 4"},
+    {"products rounded before they are added", NORM, "iso_row.cuh",
      "return iso_fma(t.a[e], t.b[e], acc);", "return iso_add(iso_mul(t.a[e], t.b[e]), acc);"},
-    {"weight applied before rounding", "input_norm", "iso_row", NULL,
-     "iso_mul(iso_f32_of_bf16(t10), ", "iso_mul(t9, "},
-    /* data movement of the stream kernel */
-    {"rows past the end are copied", "gate_up", STREAM, "iso_gemm_stream.cuh",
-     "i * step < lines ? present * 2 : 0", "present * 2"},
-    {"a barrier is left out", "gate_up", STREAM, "iso_gemm_stream.cuh",
-     "iso_cp_async_wait<Tile::stages - 2>();\n            __syncthreads();",
-     "iso_cp_async_wait<Tile::stages - 2>();"},
-    {"a wait is one group short", "gate_up", STREAM, "iso_gemm_stream.cuh",
-     "iso_cp_async_wait<Tile::stages - 2>();", "iso_cp_async_wait<Tile::stages - 1>();"},
-    {"readers disagree with writers on the swizzle", "gate_up", STREAM, "iso_gemm_stream.cuh",
-     "chunk = k0 / 8 + lane / 16;", "chunk = (k0 / 8 + lane / 16) ^ 1;"},
-    {"rows of a fragment misplaced", "gate_up", STREAM, "iso_gemm_stream.cuh", "half * 8 +",
-     "half * 4 +"},
-    /* the wgmma kernel */
-    {"a descriptor's stride", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
-     "Op::a_trans ? 8192 : 16, 1024)", "Op::a_trans ? 8192 : 16, 512)"},
-    {"a step's place in the swizzled row", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
-     "b_step = Op::b_trans ? 2048 : 32", "b_step = Op::b_trans ? 2048 : 64"},
-    {"a chain begins with a stale accumulator", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
-     "block(d, true);", "block(d, false);"},
-    {"the producer waits for the other phase", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+    {"weight applied before rounding", NORM, NULL, "iso_mul(iso_f32_of_bf16(t10), ",
+     "iso_mul(t9, "},
+    /* data movement */
+    {"a descriptor's stride", GATE, WGMMA_FILE, "Op::a_trans ? 8192 : 16, 1024)",
+     "Op::a_trans ? 8192 : 16, 512)"},
+    {"a step's place in the swizzled row", GATE, WGMMA_FILE, "b_step = Op::b_trans ? 2048 : 32",
+     "b_step = Op::b_trans ? 2048 : 64"},
+    {"copies without the swizzle that products expect", GATE, "iso_wgmma.cuh", "| 1ULL << 62", ""},
+    {"a chain begins with a stale accumulator", TREE, WGMMA_FILE, "block(d, true);",
+     "block(d, false);"},
+    {"a wait for products is left out", GATE, WGMMA_FILE, "iso_wgmma_wait<0>();", ";"},
+    {"the producer waits for the other phase", GATE, WGMMA_FILE,
      "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);",
      "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase);"},
-    {"fewer bytes are expected than come", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
-     "iso_mbar_expect(bar, Plan::stage_bytes);", "iso_mbar_expect(bar, Plan::stage_bytes - 128);"},
-    {"the tile's columns are shifted", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
-     "column * Tile::bn + lane % 4 * 2", "column * Tile::bn + lane % 4"},
+    {"consumers do not wait for copies", GATE, WGMMA_FILE,
+     "iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);", ";"},
+    {"fewer bytes are expected than come", GATE, WGMMA_FILE,
+     "iso_mbar_expect(bar, Plan::fill_bytes);", "iso_mbar_expect(bar, Plan::fill_bytes - 128);"},
+    {"stages are given back to one CTA of a cluster", TREE, WGMMA_FILE,
+     "if (threadIdx.x % 32 < Tile::cluster)", "if (threadIdx.x % 32 < 1)"},
+    {"the tile's columns are shifted", GATE, WGMMA_FILE, "column * Tile::bn + lane % 4 * 2",
+     "column * Tile::bn + lane % 4"},
 };
 
 /* Those that show only where k is longer than the stages: tried with qwen3-8b. */
 static const Fault deep_faults[] = {
-    {"a stage is overwritten while it is read", "gate_up", STREAM, "iso_gemm_stream.cuh",
-     "load(stage == 0 ? Tile::stages - 1 : stage - 1);", "load(stage);"},
-    {"a stage is given back before its product is done", "o_proj", WGMMA, "iso_gemm_wgmma.cuh",
+    {"a stage is given back before its product is done", "o_proj", "iso_gemm_wgmma<Op", WGMMA_FILE,
      "            iso_wgmma_wait<1>();\n            release(previous);",
      "            release(ring.stage);\n            iso_wgmma_wait<1>();"},
 };
@@ -168,7 +162,7 @@ static Str kernel_text(const Bench *b, const Fault *fault, Str *name)
 static bool try_fault(Bench *b, const Fault *fault)
 {
     static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_fn.cuh",
-                                        "iso_gemm_stream.cuh", "iso_gemm_wgmma.cuh",
+                                        "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};
