@@ -104,16 +104,6 @@ static void json_tensors(const Json *j, const char *key, const Tensor *tensors, 
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 
-static const char *kind_text(DagKind kind)
-{
-    static const char *const names[] = {
-        [DAG_INPUT] = "input", [DAG_CONST] = "const", [DAG_CAST] = "cast", [DAG_NEG] = "neg",
-        [DAG_ADD] = "add",     [DAG_SUB] = "sub",     [DAG_MUL] = "mul",   [DAG_DIV] = "div",
-        [DAG_FN] = "fn",       [DAG_REDUCE] = "reduce",
-    };
-    return names[kind];
-}
-
 static const char *fn_text(FnId fn)
 {
     static const char *const names[] = {
@@ -142,10 +132,22 @@ static void json_reduce(const Json *j, const DagNode *node)
     json_text(j, "tree", text_str(&tree));
 }
 
+static void json_attend(const Json *j, const DagNode *node)
+{
+    Text settings = {.arena = j->arena};
+    dag_print_attend(node->attend, &settings);
+    text_printf(j->out, ", \"lse\": %s, \"over\": ", node->lse ? "true" : "false");
+    json_ints(j, node->attend->over, node->attend->n_over);
+    text_printf(j->out, ", \"fixes\": ");
+    json_fixes(j, node->fixes, node->n_fixes);
+    text_printf(j->out, ", ");
+    json_text(j, "settings", text_str(&settings));
+}
+
 static void json_node(const Json *j, const OpDag *op, const DagNode *node)
 {
-    text_printf(j->out, "{\"kind\": \"%s\", \"type\": \"%s\", \"atoms\": ", kind_text(node->kind),
-                dtype_name(node->type));
+    text_printf(j->out, "{\"kind\": \"%s\", \"type\": \"%s\", \"atoms\": ",
+                dag_kind_name(node->kind), dtype_name(node->type));
     json_mask(j, node->mask);
     if (node->kind == DAG_INPUT) {
         text_printf(j->out, ", \"param\": %d, \"fixes\": ", node->param);
@@ -157,6 +159,8 @@ static void json_node(const Json *j, const OpDag *op, const DagNode *node)
             text_printf(j->out, ", \"fn\": \"%s\"", fn_text(node->fn));
         if (node->kind == DAG_REDUCE)
             json_reduce(j, node);
+        if (node->kind == DAG_ATTEND)
+            json_attend(j, node);
         text_printf(j->out, ", \"args\": [");
         for (int i = 0; i < node->n_args; i++)
             text_printf(j->out, "%s%d", i ? ", " : "", node_index(op, node->args[i]));
