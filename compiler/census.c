@@ -104,8 +104,7 @@ static Counts expected_of(const PtxKernel *kernel)
     return c;
 }
 
-/* ---- both --------------------------------------------------------------------------------------
- */
+/* ---- both ---- */
 
 static void compare(const PtxKernel *kernel, const Counts *has, CodeCensus *census, Text *report)
 {
@@ -113,7 +112,9 @@ static void compare(const PtxKernel *kernel, const Counts *has, CodeCensus *cens
     bool equal = true, over = false;
     for (int k = 0; k < KINDS; k++) {
         equal &= k == MUFU || has->n[k] == wants.n[k];
-        over |= has->n[k] > wants.n[k];
+        /* A block with steps may be laid out twice, and no other arithmetic becomes a step: more
+         * of them than the PTX has is no contraction. */
+        over |= k != HMMA && has->n[k] > wants.n[k];
     }
     census->kernels++;
     census->equal += equal;

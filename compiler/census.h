@@ -9,7 +9,7 @@
 typedef struct CodeCensus {
     int kernels; /* counted */
     int equal;   /* of them, with exactly the expected additions, products, fmas and mma steps */
-    int over;    /* with more of something than the PTX and its expansions explain */
+    int over;    /* with more scalar arithmetic than the PTX and its expansions explain */
 } CodeCensus;
 
 /* A line in `report` for each kernel that has too much. NULL, or why the cubin cannot be read. */
