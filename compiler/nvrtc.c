@@ -209,7 +209,7 @@ enum { MAX_HEADERS = 64, MAX_FLAGS = 16 };
 
 static const char *const fixed_flags[] = {
     "--std=c++17",       "--fmad=false",      "--ftz=false",        "--prec-div=true",
-    "--prec-sqrt=true",  "--split-compile=2", "--ptxas-options=-v", "--generate-line-info",
+    "--prec-sqrt=true",  "--split-compile=2", "--ptxas-options=-v",
 };
 
 static int flags_of(Arena *arena, Str arch, const char **flags)
