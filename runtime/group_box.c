@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-static const int dtype_bytes[] = {2, 2, 4};
-
 /* An axis is a row-major run of atoms: a part of it is one run where every atom before the first
  * one cut has one element, and every atom after it is whole. */
 static bool axis_range(const Manifest *manifest, const MfAtoms *axis, const MfPart *part,
@@ -56,7 +54,7 @@ bool box_inside(const MfTensor *tensor, const Box *inner, const Box *outer)
 
 int64_t box_bytes(const MfTensor *tensor, const Box *box)
 {
-    int64_t bytes = dtype_bytes[tensor->dtype];
+    int64_t bytes = manifest_dtype_bytes(tensor->dtype);
     for (int i = 0; i < tensor->n_axes; i++)
         bytes *= box->hi[i] - box->lo[i];
     return bytes;
@@ -120,7 +118,7 @@ static iso_status copy_runs(Plane *plane, const Run *run, int axis, const char *
 iso_status box_copy(Plane *plane, const MfTensor *declared, const iso_tensor *from,
                     const Box *from_box, const iso_tensor *to, const Box *to_box, void *stream)
 {
-    int bytes = dtype_bytes[declared->dtype];
+    int bytes = manifest_dtype_bytes(declared->dtype);
     const char *source = from->data;
     char *target = to->data;
     Run run = {.n = declared->n_axes};

@@ -99,7 +99,6 @@ static iso_status gather(Call *call, const Fetch *fetch)
 
 static iso_status slice(Call *call, const Fetch *fetch)
 {
-    static const int bytes[] = {2, 2, 4};
     iso_tensor *view = view_of(call, fetch->phase, fetch->tensor);
     Box held, need;
     iso_status status = held_box(call->op, call->op->rank, fetch->tensor, call->run->rows, &held);
@@ -108,7 +107,8 @@ static iso_status slice(Call *call, const Fetch *fetch)
                            &need);
     for (int i = 0; i < view->n_axes && !status; i++) {
         view->data = (char *)view->data +
-                     (need.lo[i] - held.lo[i]) * view->stride[i] * bytes[view->dtype];
+                     (need.lo[i] - held.lo[i]) * view->stride[i] *
+                         manifest_dtype_bytes(view->dtype);
         view->shape[i] = need.hi[i] - need.lo[i];
     }
     return status;
@@ -166,7 +166,7 @@ static iso_status receive(Call *call, const Send *send, const iso_tensor *result
         box_tensor(&op->op->tensors[send->tensor], &whole, slot_of(call, rank, send->offset),
                    &from);
         from.data = (char *)from.data +
-                    window.lo * from.stride[0] * (from.dtype == ISO_F32 ? 4 : 2);
+                    window.lo * from.stride[0] * manifest_dtype_bytes(from.dtype);
         if (!status)
             status = box_copy(call->group->plane, &op->op->tensors[send->tensor], &from,
                               &boxes[rank], result, &held, call->run->stream);

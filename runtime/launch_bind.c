@@ -17,8 +17,8 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
                              .stream = launch->run->stream,
                              .attributes = &early,
                              .n_attributes = launch->spec->family == MF_GEMM};
-    CuResult result = module->driver->launch_config(
-        &config, module->functions[launch->spec->kernel], args, NULL);
+    CuResult result =
+        module->driver->launch_config(&config, module->functions[launch->spec->kernel], args, NULL);
     return driver_check(module->driver, result, kernel->name);
 }
 
@@ -44,11 +44,11 @@ int groups_parts(const MfGemm *gemm)
 /* A window's first row is the kernel's row 0. */
 static void skip_rows(const Launch *launch, int binding, View *view)
 {
-    static const int bytes[] = {2, 2, 4};
     int tensor = launch->spec->bindings[binding].tensor;
     if (launch->window)
-        view->data = (char *)view->data + launch->window->lo * view->stride[0] *
-                                              bytes[launch->op->op->tensors[tensor].dtype];
+        view->data =
+            (char *)view->data + launch->window->lo * view->stride[0] *
+                                     manifest_dtype_bytes(launch->op->op->tensors[tensor].dtype);
 }
 
 static iso_status bind_view(const Launch *launch, const MfGroup *group, int binding, IsoView *out)

@@ -170,15 +170,28 @@ static void read_atom(Reader *r, json_t *object, void *element)
     atom->coordinate = (MfCoordinate)c;
 }
 
+enum { DTYPES = 3 };
+static const char *const dtype_names[DTYPES] = {"bf16", "f16", "f32"};
+
+const char *manifest_dtype_name(iso_dtype dtype)
+{
+    return (unsigned)dtype < DTYPES ? dtype_names[dtype] : "?";
+}
+
+int manifest_dtype_bytes(iso_dtype dtype)
+{
+    static const int bytes[DTYPES] = {2, 2, 4};
+    return (unsigned)dtype < DTYPES ? bytes[dtype] : 0;
+}
+
 static void read_tensor(Reader *r, json_t *object, void *element)
 {
     MfTensor *tensor = element;
-    static const char *const names[] = {"bf16", "f16", "f32"};
     const char *dtype = get_string(r, object, "dtype");
     int d = 0;
-    while (d < 3 && strcmp(names[d], dtype))
+    while (d < DTYPES && strcmp(dtype_names[d], dtype))
         d++;
-    if (d == 3)
+    if (d == DTYPES)
         bad(r, "dtype", "is no element type");
     tensor->dtype = (iso_dtype)d;
     tensor->name = get_string(r, object, "name");

@@ -174,6 +174,10 @@ typedef struct Manifest {
     void *memory; /* private */
 } Manifest;
 
+/* "bf16", and bytes of one element; "?" and 0 for what is no element type. */
+const char *manifest_dtype_name(iso_dtype dtype);
+int manifest_dtype_bytes(iso_dtype dtype);
+
 /* ISO_NOT_ISO with the offending member's path, ISO_VERSION_MISMATCH, ISO_OUT_OF_MEMORY. Every
  * index is checked, so that later stages may trust them. */
 iso_status manifest_read(const char *json, size_t size, Manifest **manifest);

@@ -46,8 +46,7 @@ const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int sched
     for (int i = 0; i < op->at->n_variants; i++) {
         const MfVariant *variant = &op->at->variants[i];
         if (schedule ? i == schedule - 1 : rows >= variant->rows_min && rows <= variant->rows_max)
-            return variant->specs[op->rank] < 0 ? NULL
-                                                : &manifest->specs[variant->specs[op->rank]];
+            return variant->specs[op->rank] < 0 ? NULL : &manifest->specs[variant->specs[op->rank]];
     }
     return NULL;
 }
@@ -63,14 +62,11 @@ bool spec_uses(const MfSpec *spec, int tensor)
 static iso_status check_tensor(const iso_op *op, iso_phase phase, const iso_tensor *tensor,
                                const MfTensor *declared, int64_t rows)
 {
-    static const char *const dtypes[] = {"bf16", "f16", "f32"};
-    static const int bytes[] = {2, 2, 4};
     const Manifest *manifest = op->module->manifest;
     if (tensor->dtype != declared->dtype)
         return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has dtype %s, the contract says %s",
-                        op->op->name, declared->name,
-                        (unsigned)tensor->dtype < 3 ? dtypes[tensor->dtype] : "?",
-                        dtypes[declared->dtype]);
+                        op->op->name, declared->name, manifest_dtype_name(tensor->dtype),
+                        manifest_dtype_name(declared->dtype));
     if (tensor->n_axes != declared->n_axes)
         return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has %d axes, the contract says %d",
                         op->op->name, declared->name, tensor->n_axes, declared->n_axes);
@@ -86,11 +82,12 @@ static iso_status check_tensor(const iso_op *op, iso_phase phase, const iso_tens
             return iso_fail(ISO_BAD_TENSOR, "op %s: tensor %s has a negative stride on axis %d",
                             op->op->name, declared->name, i);
     }
-    if (!tensor->data || (uintptr_t)tensor->data % (uintptr_t)bytes[declared->dtype])
+    if (!tensor->data || (uintptr_t)tensor->data % (uintptr_t)manifest_dtype_bytes(declared->dtype))
         return iso_fail(ISO_BAD_TENSOR,
                         "op %s: tensor %s has data %p, need a non-null pointer "
                         "aligned to %d bytes",
-                        op->op->name, declared->name, tensor->data, bytes[declared->dtype]);
+                        op->op->name, declared->name, tensor->data,
+                        manifest_dtype_bytes(declared->dtype));
     return ISO_OK;
 }
 
@@ -174,7 +171,6 @@ iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding
                      const MfAtoms *const *dims, int n_dims, const iso_tensor *tensors,
                      int64_t rows, View *view)
 {
-    static const int bytes[] = {2, 2, 4};
     const MfPart *part = op_part(op, phase);
     const MfTensor *declared = &op->op->tensors[binding->tensor];
     const iso_tensor *tensor = &tensors[binding->tensor];
@@ -184,7 +180,7 @@ iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding
         if (atom_stride(op, part, declared, tensor, atom, rows, &stride))
             offset += (binding->fixes[i].at - part->lo[atom]) * stride;
     }
-    view->data = (char *)tensor->data + offset * bytes[declared->dtype];
+    view->data = (char *)tensor->data + offset * manifest_dtype_bytes(declared->dtype);
     for (int d = 0; d < MF_MAX_DIMS; d++) {
         view->stride[d] = 0;
         if (d >= n_dims || d >= binding->n_dims || !binding->has[d])
