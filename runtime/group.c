@@ -164,10 +164,21 @@ const char *group_tag_op(const iso_group *group, uint32_t tag)
     return index < group->module->n_ops ? group->module->ops[index].op->name : "?";
 }
 
+/* A rank that left may have done so for one that died. */
+static int first_lost(const Store *store, int rank, int ranks)
+{
+    for (int r = 0; r < ranks && store_rank(store, rank) != RANK_DIED; r++)
+        if (store_rank(store, r) == RANK_DIED)
+            return r;
+    return rank;
+}
+
 iso_status group_fail(iso_group *group, const PlaneFailure *failure)
 {
     const char *op = group_tag_op(group, failure->tag);
     int rank = failure->rank;
+    if (failure->status == ISO_RANK_LOST)
+        rank = first_lost(group->store, rank, group->ranks);
     if (group->failed)
         return iso_fail(group->failed, "%s", group->failure);
     group->failed = failure->status;
