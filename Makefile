@@ -151,12 +151,16 @@ $(BUILD)/gpu_ranks: $(gpu_ranks_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
-# On two GPUs: bits of TP 2, then what a collective costs beside NCCL's, in one run.
+# On GPUS GPUs: bits, then what a collective costs beside NCCL's, in one run. The smaller model has
+# the smaller sizes.
+GPUS ?= 2
 bench-ranks: $(BUILD)/gpu_ranks $(BUILD)/isoc
 	$(BUILD)/isoc contracts/qwen3-8b.iso -o $(BUILD)/bench-ranks.cubin
-	$(BUILD)/gpu_ranks pair $(BUILD)/bench-ranks.cubin
-	$(BUILD)/gpu_ranks speed $(BUILD)/bench-ranks.cubin
-	NCCL_NVLS_ENABLE=0 python3 tests/gpu_ranks/nccl.py
+	$(BUILD)/isoc contracts/qwen3-0.6b.iso -o $(BUILD)/bench-ranks-small.cubin
+	$(BUILD)/gpu_ranks bits $(BUILD)/bench-ranks.cubin 4096 $(GPUS)
+	$(BUILD)/gpu_ranks speed $(BUILD)/bench-ranks.cubin 1 $(GPUS)
+	$(BUILD)/gpu_ranks speed $(BUILD)/bench-ranks-small.cubin 1 $(GPUS)
+	NCCL_NVLS_ENABLE=0 python3 tests/gpu_ranks/nccl.py $(GPUS)
 
 -include $(gpu_ranks_obj:.o=.d)
 

@@ -1,30 +1,21 @@
 /* Ranks on GPUs. `virtual`: threads of one process that share one GPU, through the same joins and
- * syncs. `pair`: two processes with a GPU each. `kill`: one of two dies in mid-run. `speed`: what a
- * collective costs.
+ * syncs. The others start a process per GPU. `bits`: every op in every layout of that many ranks,
+ * and 10,000 repeats of each that moves something. `kill`, `hang`: one dies or stops in mid-run.
+ * `speed`: what a collective costs.
  *
- * usage: gpu_ranks virtual|pair|kill|speed CUBIN [MOST_ROWS] */
-#include "device.h"
+ * usage: gpu_ranks virtual|bits|kill|hang|speed CUBIN [MOST_ROWS [GPUS [REPEATS]]] */
+#include "group_plan.h"
+#include "task.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const int64_t row_counts[] = {1, 2, 63, 64, 65, 1024, 4096, 8192};
-enum { N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0], REPEATS = 10000 };
+enum { N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0], REPEATS = 10000, REPEAT_ROWS = 64 };
 
-typedef struct Task {
-    const char *path, *where, *folder;
-    int64_t most;
-    const iso_module *module; /* virtual: loaded once */
-    pthread_barrier_t together;
-    int ranks;
-} Task;
-
-/* Most bytes that any op moves in a layout of that many ranks. */
-static size_t group_bytes(const iso_module *module, int ranks, int64_t rows)
+size_t group_bytes(const iso_module *module, int ranks, int64_t rows)
 {
     const Manifest *manifest = module->manifest;
     size_t most = 1 << 20;
@@ -70,12 +61,12 @@ static void check_probes(Rank *rank, iso_group *group)
     }
 }
 
-typedef struct Repeat {
-    Device *d;
-    const iso_op *op;
-    iso_tensor tensors[TEST_TENSORS];
-    iso_run run;
-} Repeat;
+void repeat_open(Repeat *r, Device *d, const char *layout, int64_t rows)
+{
+    r->d = d;
+    r->op = op_of(d->rank->module, d->op->name, layout, d->rank->rank);
+    device_views(d, r->op, rows, r->tensors, &r->run);
+}
 
 static void repeat_once(void *user, void *stream)
 {
@@ -86,6 +77,28 @@ static void repeat_once(void *user, void *stream)
     for (int i = r->d->params; i < r->d->n; i++)
         gpu_compare_more((DevicePtr)(uintptr_t)r->d->tensor[i].data, r->d->masked[i],
                          r->d->bytes[i]);
+}
+
+/* What the op's call over a group is called elsewhere; NULL if nothing moves. */
+static const char *movement(const iso_op *op, int64_t rows)
+{
+    GroupPlan plan;
+    Box run, held;
+    must(group_plan(op, rows, 0, &plan), "group_plan");
+    if (!plan.slot_bytes)
+        return NULL;
+    if (plan.n_gathers)
+        return plan.join        ? "all-gather, then roots joined"
+               : plan.n_sends   ? "all-gather, then all-to-all"
+                                : "all-gather";
+    if (!plan.join)
+        return "all-to-all";
+    must(phase_box(op, ISO_PHASE_PART, 0, op->op->n_params, rows, &run), "phase_box");
+    must(phase_box(op, ISO_PHASE_JOIN, 0, op->op->n_params, rows, &held), "phase_box");
+    if (plan.n_sends && !plan.two_shot)
+        return "joined, then results sent";
+    return box_equal(&op->op->tensors[op->op->n_params], &run, &held) ? "all-reduce"
+                                                                      : "reduce-scatter";
 }
 
 /* Every repeat is compared, on the device; as they are called and as graphs of three. */
@@ -101,9 +114,9 @@ enum { DEEP = 8 };
 
 static void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times)
 {
-    Repeat r = {.d = d, .op = op_of(rank->module, d->op->name, layout, rank->rank)};
+    Repeat r;
     uint64_t first, eager, graph;
-    device_views(d, r.op, rows, r.tensors, &r.run);
+    repeat_open(&r, d, layout, rows);
     device_mask(d, r.tensors);
     gpu_compare_begin();
     for (int i = 0; i < times; i++) {
@@ -121,9 +134,31 @@ static void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int 
     must(iso_group_status(d->group), "iso_group_status");
     rank->differ += eager + graph;
     if (rank->rank == 0)
-        printf("  %s %s, %lld rows: %d calls and %d replays of 3: %llu and %llu halves differ\n",
-               d->op->name, layout, (long long)rows, times, times / 3 + 1,
+        printf("  %s %s, %s, %lld rows: %d calls and %d replays of 3: %llu and %llu differ\n",
+               d->op->name, layout, movement(r.op, rows), (long long)rows, times, times / 3 + 1,
                (unsigned long long)eager, (unsigned long long)graph);
+}
+
+/* Each movement of the op once, in the first layout that has it. */
+static void repeat_all(Rank *rank, Device *d, int times)
+{
+    const Manifest *manifest = rank->module->manifest;
+    int64_t rows = d->most < REPEAT_ROWS ? d->most : REPEAT_ROWS;
+    const char *done[16];
+    int n = 0;
+    for (int l = 0; l < manifest->n_layouts && n < 16; l++) {
+        const char *layout = manifest->layouts[l].name;
+        if (manifest->layouts[l].ranks != rank->ranks)
+            continue;
+        done[n] = movement(op_of(rank->module, d->op->name, layout, rank->rank), rows);
+        bool known = !done[n];
+        for (int i = 0; i < n; i++)
+            known |= done[i] == done[n];
+        if (known)
+            continue;
+        n++;
+        repeat(rank, d, layout, rows, times);
+    }
 }
 
 static void check_all(Rank *rank, int64_t most, size_t two_shot, int repeats)
@@ -140,10 +175,8 @@ static void check_all(Rank *rank, int64_t most, size_t two_shot, int repeats)
             continue; /* 16 copies of its weights */
         device_open(&d, rank, group, manifest->ops[o].name, most);
         check_layouts(rank, &d, row_counts, N_ROW_COUNTS);
-        for (int l = 0; l < manifest->n_layouts && repeats; l++)
-            if (manifest->layouts[l].ranks == rank->ranks &&
-                manifest->layouts[l].ops[o].join >= 0)
-                repeat(rank, &d, manifest->layouts[l].name, most < 64 ? most : 64, repeats);
+        if (repeats)
+            repeat_all(rank, &d, repeats);
         device_close(&d);
     }
     iso_group_destroy(group);
@@ -218,7 +251,7 @@ static int run_all_virtual(Task *task)
 
 /* ---- a GPU each ---- */
 
-static iso_module *open_rank(const Task *task, int rank)
+iso_module *open_rank(const Task *task, int rank)
 {
     iso_module *module;
     gpu_open_device(rank);
@@ -226,169 +259,64 @@ static iso_module *open_rank(const Task *task, int rank)
     return module;
 }
 
-static int pair_rank(int r, int ranks, void *user)
+int run_ranks(Task *task, RankWork work)
+{
+    int pids[GROUP_RANKS];
+    start_ranks(task->ranks, work, task, pids);
+    return end_ranks(task->ranks, pids, -1) != 0;
+}
+
+static int bits_rank(int r, int ranks, void *user)
 {
     const Task *task = user;
     Rank rank = {.module = open_rank(task, r), .where = task->where, .rank = r, .ranks = ranks};
     check_all(&rank, task->most, SIZE_MAX, 0);
     check_all(&rank, task->most, 1, 0);
-    check_all(&rank, 64, 0, REPEATS);
-    report(&rank, "pair");
-    return rank.differ != 0;
+    if (task->repeats)
+        check_all(&rank, REPEAT_ROWS, 0, task->repeats > 0 ? task->repeats : REPEATS);
+    if (r == 0 || rank.differ)
+        report(&rank, "GPUs, each with its rank,");
+    return rank.differ != 0 || rank.runs == 0;
 }
 
-/* ---- death ---- */
-
-static void ready_name(const Task *task, int rank, char name[64])
+static int run_bits(Task *task)
 {
-    snprintf(name, 64, "%s/ready%d", task->folder, rank);
-}
-
-static void say_ready(const Task *task, int rank)
-{
-    char name[64];
-    ready_name(task, rank, name);
-    FILE *file = fopen(name, "w");
-    if (file)
-        fclose(file);
-}
-
-static void await_ready(const Task *task, int rank)
-{
-    char name[64];
-    struct timespec wait = {0, 10000000};
-    ready_name(task, rank, name);
-    for (int i = 0; i < 3000 && unlink(name); i++)
-        nanosleep(&wait, NULL);
-}
-
-static int killed_rank(int r, int ranks, void *user)
-{
-    const Task *task = user;
-    Rank rank = {.module = open_rank(task, r), .where = task->where, .rank = r, .ranks = ranks};
-    iso_group *group = join_group(rank.module, task->where, r, ranks, 10, 1 << 20, 0);
-    Device d;
-    device_open(&d, &rank, group, "residual", 64);
-    Repeat again = {.d = &d, .op = op_of(rank.module, "residual", "tp2", r)};
-    device_views(&d, again.op, 64, again.tensors, &again.run);
-    iso_status status = ISO_OK;
-    for (int i = 0; !status; i++) {
-        if (i == 10)
-            say_ready(task, r);
-        status = iso_op_run_group(group, again.op, again.tensors, d.n, &again.run);
-        gpu_sync();
-        if (!status)
-            status = iso_group_status(group);
-    }
-    bool good = status == ISO_RANK_LOST && strstr(iso_last_error(), "residual");
-    printf("  rank %d: %s\n", r, iso_last_error());
-    iso_group_destroy(group);
-    return !good;
-}
-
-static int run_kills(Task *task)
-{
-    int failed = 0;
-    for (int i = 0; i < 3; i++) {
-        int pids[2];
-        struct timespec wait = {0, 1234567L + i * 123456789L};
-        start_ranks(2, killed_rank, task, pids);
-        await_ready(task, 0);
-        await_ready(task, 1);
-        nanosleep(&wait, NULL);
-        kill(pids[i % 2], SIGKILL);
-        failed += end_ranks(2, pids, i % 2);
-    }
-    printf("3 ranks killed: %s\n", failed ? "FAILED" : "the other learnt it each time");
-    return failed != 0;
-}
-
-/* ---- speed ---- */
-
-typedef struct Timed {
-    Repeat repeat;
-    void *roots;
-} Timed;
-
-enum { CALLS = 10 };
-
-static void timed_group(void *user, void *stream)
-{
-    Repeat *r = &((Timed *)user)->repeat;
-    r->run.stream = stream;
-    for (int i = 0; i < CALLS; i++)
-        must(iso_op_run_group(r->d->group, r->op, r->tensors, r->d->n, &r->run), "run");
-}
-
-static void timed_part(void *user, void *stream)
-{
-    Timed *timed = user;
-    Repeat *r = &timed->repeat;
-    r->run.stream = stream;
-    for (int i = 0; i < CALLS; i++)
-        must(iso_op_part(r->op, r->tensors, r->d->n, timed->roots, &r->run), "part");
-}
-
-static int speed_rank(int r, int ranks, void *user)
-{
-    const Task *task = user;
-    static const size_t ways[] = {SIZE_MAX, 1, 0};
-    static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192};
-    enum { N = sizeof rows / sizeof rows[0] };
-    Rank rank = {.module = open_rank(task, r), .where = task->where, .rank = r, .ranks = ranks};
-    float whole[3][N], part[N], called[N], alone[N];
-    size_t bytes = group_bytes(rank.module, ranks, 8192);
-    for (int way = 0; way < 3; way++) {
-        iso_group *group = join_group(rank.module, task->where, r, ranks, 10, bytes, ways[way]);
-        Device d;
-        device_open(&d, &rank, group, "o_proj", 8192);
-        for (int i = 0; i < N; i++) {
-            Timed timed = {.repeat = {.d = &d, .op = op_of(rank.module, "o_proj", "tp2", r)},
-                           .roots = group->plane->scratch};
-            device_views(&d, timed.repeat.op, rows[i], timed.repeat.tensors, &timed.repeat.run);
-            part[i] = gpu_graph(timed_part, &timed, 20) / CALLS;
-            alone[i] = gpu_microseconds(timed_part, &timed, 20) / CALLS;
-            called[i] = gpu_microseconds(timed_group, &timed, 20) / CALLS;
-            whole[way][i] = gpu_graph(timed_group, &timed, 20) / CALLS;
-            must(iso_group_status(group), "iso_group_status");
-        }
-        device_close(&d);
-        iso_group_destroy(group);
-    }
-    for (int i = 0; i < N && r == 0; i++)
-        printf("  roots %9lld bytes: in a graph: part %6.1f us, collective one-shot %6.1f us, "
-               "two-shot %6.1f us; called: part %6.1f us, with the default join %6.1f us\n",
-               (long long)rows[i] * 4096 * 4, (double)part[i], (double)(whole[0][i] - part[i]),
-               (double)(whole[1][i] - part[i]), (double)alone[i], (double)called[i]);
-    return 0;
+    return run_ranks(task, bits_rank);
 }
 
 /* ---- main ---- */
 
-static int run_pair(Task *task, RankWork work)
+static const struct Mode {
+    const char *name;
+    int (*run)(Task *task);
+} modes[] = {{"virtual", run_all_virtual},
+             {"bits", run_bits},
+             {"kill", run_kills},
+             {"hang", run_hangs},
+             {"speed", run_speed}};
+
+static const struct Mode *mode_of(const char *name)
 {
-    int pids[2];
-    start_ranks(2, work, task, pids);
-    return end_ranks(2, pids, -1) != 0;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        if (!strcmp(name, modes[i].name))
+            return &modes[i];
+    return NULL;
 }
 
 int main(int argc, char **argv)
 {
     char folder[] = "/tmp/iso-ranks-XXXXXX", where[64];
-    if (argc < 3 || !mkdtemp(folder))
-        die("usage: %s virtual|pair|kill|speed CUBIN [MOST_ROWS]", argv[0]);
+    const struct Mode *mode = argc > 2 ? mode_of(argv[1]) : NULL;
+    if (!mode || !mkdtemp(folder))
+        die("usage: %s virtual|bits|kill|hang|speed CUBIN [MOST_ROWS [GPUS [REPEATS]]]", argv[0]);
     snprintf(where, sizeof where, "file:%s", folder);
     Task task = {.path = argv[2], .where = where, .folder = folder,
-                 .most = argc > 3 ? atoll(argv[3]) : 4096};
-    int failed = 2;
-    if (!strcmp(argv[1], "virtual"))
-        failed = run_all_virtual(&task);
-    else if (!strcmp(argv[1], "pair"))
-        failed = run_pair(&task, pair_rank);
-    else if (!strcmp(argv[1], "kill"))
-        failed = run_kills(&task);
-    else if (!strcmp(argv[1], "speed"))
-        failed = run_pair(&task, speed_rank);
+                 .most = argc > 3 ? atoll(argv[3]) : 4096,
+                 .ranks = argc > 4 ? atoi(argv[4]) : 2,
+                 .repeats = argc > 5 ? atoi(argv[5]) : -1};
+    if (task.ranks < 2 || task.ranks > GROUP_RANKS)
+        die("%d GPUs", task.ranks);
+    int failed = mode->run(&task);
     rmdir(folder);
     return failed ? 4 : 0;
 }

@@ -1,5 +1,6 @@
-"""NCCL's all-reduce through PyTorch on two GPUs, beside `gpu_ranks speed`: python3 nccl.py"""
+"""NCCL's all-reduce through PyTorch, beside `gpu_ranks speed`: python3 nccl.py [GPUS]"""
 import os
+import sys
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -18,14 +19,15 @@ def microseconds(work, times):
     return start.elapsed_time(end) * 1000 / times
 
 
-def rank_main(rank):
+def rank_main(rank, ranks):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=2, device_id=torch.device("cuda", rank))
-    for count in [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192]:
-        line = f"  {count * 4096:9d} elements:"
+    dist.init_process_group("nccl", rank=rank, world_size=ranks,
+                            device_id=torch.device("cuda", rank))
+    for count in (2048 << i for i in range(15)):
+        line = f"  {count:9d} elements:"
         for dtype in (torch.float32, torch.bfloat16):
-            x = torch.ones(count * 4096, device="cuda", dtype=dtype)
+            x = torch.ones(count, device="cuda", dtype=dtype)
             eager = microseconds(lambda: dist.all_reduce(x), 50)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
@@ -39,4 +41,5 @@ def rank_main(rank):
 
 
 if __name__ == "__main__":
-    mp.spawn(rank_main, nprocs=2)
+    gpus = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    mp.spawn(rank_main, args=(gpus,), nprocs=gpus)
