@@ -59,7 +59,27 @@
  *              } ] } ]                                 elements; absent without a join
  *       P = { "rows": [i, n],                          rows [floor(T i / n), floor(T (i + 1) / n))
  *             "atoms": { "<atom>": [lo, hi] } }        only where not the whole atom
+ *   "model": null, or M (absent: null),                clause 13
  *   "certificate": the object of proof_json }
+ *
+ *       M = { "name",
+ *             "values": [ T with "index_of": atom,       whose indices the elements are, i32; or -1
+ *                                "carry": value ],       what it is in a repeat's next turn; or -1
+ *             "inputs": [value],
+ *             "tables": [ { "kind": "rope", "values": [cos, sin],
+ *                           "settings": { "dim": n, "scaling": "default|linear|llama3|yarn",
+ *                                         "truncate": bool, "theta", "factor", "low", "high",
+ *                                         "original", "beta_fast", "beta_slow",
+ *                                         "attention_factor": 16 hex digits of an f64 } } ],
+ *             "caches": [ { "of": value, "as": value, "before": statement that it stands before,
+ *                           "repeat": i or -1 } ],
+ *             "weights": [ { "name", "tensor": T,        in the checkpoint, "{layer}" the turn;
+ *                            "fan_in": elements that an op sums for one result, or 0 } ],
+ *             "repeats": [ { "count", "first", "end" } ],        statements [first, end)
+ *             "statements": [ { "op": i, "repeat": i or -1, "results": [value],
+ *                               "arguments": [ { "value": i } or { "weight": i } ] } ],
+ *             "outputs": [ { "name", "value" } ] }
+ *       Every value is set by an input, a table, a cache or one statement, before its use.
  *
  * "operands" and "results" are what the group's epilogue reads and writes, in the order of the
  * views in IsoGemmGroup. In a gemm, a binding's "has" counts (rows, cols) of its group, and for

@@ -3,6 +3,7 @@
 #ifndef ISO_MANIFEST_H
 #define ISO_MANIFEST_H
 
+#include "../compiler/device/iso_rope.cuh"
 #include "error.h"
 
 enum { MF_MAX_DIMS = 6, MF_MAX_ATOMS = 64, MF_MAX_LEAVES = 64, MF_MAX_GROUPS = 4, MF_MAX_PARTS = 4,
@@ -153,6 +154,72 @@ typedef struct MfSource {
     const char *name, *text;
 } MfSource;
 
+/* ---- the model: LANGUAGE.md, clause 13 ----
+ * A value is set once: by an input, a table, a cache or a statement. Values of a repeat's body are
+ * another in each turn. One with a `carry` is, from the second turn of the repeat that sets the
+ * carry on, what that was at the end of the turn before; after the repeat the carry is used. */
+typedef struct MfValue {
+    MfTensor tensor; /* with the name that the model gives it */
+    int index_of;    /* the elements are indices, i32, of this atom; -1: they are values */
+    int carry;       /* value, or -1 */
+} MfValue;
+
+/* cos and sin of every position that there is, [position, rot]. */
+typedef struct MfTable {
+    int cos, sin; /* values */
+    IsoRope rope;
+} MfTable;
+
+/* `as` holds `of` for every token that there has been, by sequence and position; its rows are
+ * written where statement `before` would run. */
+typedef struct MfCache {
+    int of, as; /* values */
+    int before; /* statement */
+    int repeat; /* a cache for each of its turns; -1: one */
+} MfCache;
+
+typedef struct MfWeight {
+    const char *name; /* in the checkpoint; "{layer}", whatever the word: the turn's index */
+    MfTensor tensor;  /* its axes row-major are the checkpoint's tensor */
+    int64_t fan_in;   /* elements that an op sums for one result; 0: none */
+} MfWeight;
+
+typedef struct MfRepeat {
+    int count;
+    int first, end; /* statements [first, end) are its body */
+} MfRepeat;
+
+typedef struct MfArgument {
+    bool weight;
+    int index; /* of weights or values */
+} MfArgument;
+
+typedef struct MfStatement {
+    int op;
+    int repeat; /* -1: none */
+    int n_arguments, n_results; /* as many as the op's parameters and results, in their order */
+    MfArgument *arguments;
+    int *results; /* values */
+} MfStatement;
+
+typedef struct MfOutput {
+    const char *name;
+    int value;
+} MfOutput;
+
+typedef struct MfModel {
+    const char *name;
+    int n_values, n_inputs, n_tables, n_caches, n_weights, n_repeats, n_statements, n_outputs;
+    MfValue *values;
+    int *inputs; /* values */
+    MfTable *tables;
+    MfCache *caches;
+    MfWeight *weights;
+    MfRepeat *repeats;
+    MfStatement *statements;
+    MfOutput *outputs;
+} MfModel;
+
 typedef struct Manifest {
     const char *contract;
     int version;
@@ -171,7 +238,8 @@ typedef struct Manifest {
     MfSpec *specs;
     int n_layouts;
     MfLayout *layouts;
-    void *memory; /* private */
+    MfModel *model; /* NULL: none */
+    void *memory;   /* private */
 } Manifest;
 
 /* "bf16", and bytes of one element; "?" and 0 for what is no element type. */
@@ -182,5 +250,8 @@ int manifest_dtype_bytes(iso_dtype dtype);
  * index is checked, so that later stages may trust them. */
 iso_status manifest_read(const char *json, size_t size, Manifest **manifest);
 void manifest_free(Manifest *manifest);
+
+/* The checkpoint's name of a weight in one turn of its repeat. False if `size` is too small. */
+bool manifest_weight_name(const MfWeight *weight, int turn, char *name, size_t size);
 
 #endif
