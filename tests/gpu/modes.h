@@ -12,6 +12,10 @@ int cublas_compare(const iso_module *module, const char *folder);
 /* Every wrong call and damaged file gives its status and sentence, and the device stays usable. */
 int refuse_all(const iso_module *module, const char *path);
 
+/* Attention against the CPU executor: every schedule, place of keys and kind of batch.
+ * only: an op's name, or NULL. */
+int attend_check(const iso_module *module, iso_module *cpu, const char *only);
+
 /* KERNEL DEFECT [RUNS] */
 int seeded_run(int argc, char **argv);
 

@@ -22,6 +22,7 @@ static const char suite_usage[] =
     "                                                     for compute-sanitizer\n"
     "       gpu_suite FILE.cubin --cublas FOLDER          products against cuBLAS\n"
     "       gpu_suite FILE.cubin --refuse                 what a device must refuse\n"
+    "       gpu_suite FILE.cubin --attend [--op NAME]     attention against the CPU executor\n"
     "       gpu_suite seeded KERNEL DEFECT [RUNS]         kernels with one defect\n";
 
 static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,  64,
@@ -30,7 +31,7 @@ static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,
 typedef struct Options {
     const char *cubin, *op, *cublas;
     int64_t rows;
-    bool cpu, quick, refuse, small;
+    bool cpu, quick, refuse, small, attend;
     int shard, shards; /* shards > 0: sanitize */
     int threads;
 } Options;
@@ -230,6 +231,8 @@ static bool read_options(int argc, char **argv, Options *options)
             i++;
         else if (!strcmp(argv[i], "--small"))
             options->small = true;
+        else if (!strcmp(argv[i], "--attend"))
+            options->attend = true;
         else if (!strcmp(argv[i], "--refuse"))
             options->refuse = true;
         else if (argv[i][0] != '-' && !options->cubin)
@@ -294,7 +297,11 @@ static int run_module(const Options *options)
     for (int i = 0; i < 32; i++)
         printf("%02x", module->manifest->fingerprint[i]);
     printf("\n");
-    if (options->cublas) {
+    if (options->attend) {
+        iso_config on_cpu = {.size = sizeof on_cpu, .device = ISO_CPU};
+        must(iso_module_load(&cpu, options->cubin, &on_cpu), options->cubin);
+        result = attend_check(module, cpu, options->op);
+    } else if (options->cublas) {
         result = cublas_compare(module, options->cublas);
     } else if (options->refuse) {
         result = refuse_all(module, options->cubin);
