@@ -44,6 +44,7 @@
  *             "join": { "of": "gemm|row", "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm] },
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
+ *                       "kernel": "mma|decode|wgmma",
  *                       "rows": of one CTA, "token_each": bool (a CTA takes one token),
  *                       "causal": bool } }             false: lengths must be given
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],

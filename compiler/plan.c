@@ -161,8 +161,6 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
         refuse_layout(builder, op, planner.reason);
         return -2;
     }
-    if (kernel.family == FAMILY_ATTEND)
-        plan_attend_schedule(rows, &kernel);
     if (kernel.family != FAMILY_GEMM ||
         plan_schedule(&planner, schedule, rows, &plan.part, &kernel))
         return intern_kernel(builder, &kernel);
@@ -202,13 +200,11 @@ static void find_borders(Builder *builder, const OpDag *op, Family family, Borde
 {
     const Contract *contract = builder->dag->contract;
     const i64 *table;
-    int n = family == FAMILY_GEMM     ? plan_table_borders(&table)
-            : family == FAMILY_ATTEND ? plan_attend_borders(&table)
-                                      : 0;
-    for (int i = 0; i < n; i++)
-        add_border(builder, borders, table[i]);
     if (family != FAMILY_GEMM)
         return;
+    int n = plan_table_borders(&table);
+    for (int i = 0; i < n; i++)
+        add_border(builder, borders, table[i]);
     for (int i = 0; i < contract->n_schedules; i++) {
         const Schedule *schedule = &contract->schedules[i];
         if (&contract->ops[schedule->op] != op->op)
@@ -248,6 +244,22 @@ static bool make_variant(Builder *builder, const Shape *shape, PlanOp *op, i64 f
     for (int r = 0; r < op->at.ranks; r++) {
         out->kernel_of_rank[r] = rank_kernel(builder, shape, op, r, schedule, from);
         if (out->kernel_of_rank[r] == -2)
+            return false;
+    }
+    return true;
+}
+
+/* Of attention a variant is a program, and ranges overlap: the first that has a count is taken. */
+static bool make_attend_variants(Builder *builder, const Shape *shape, PlanOp *op)
+{
+    AttendSchedule schedules[ATTEND_SCHEDULES];
+    int n = plan_attend_schedules(&shape->kernel.attend, schedules);
+    op->variants = arena_array(builder->arena, Variant, n);
+    for (int i = 0; i < n; i++) {
+        Shape own = *shape;
+        own.kernel.attend = schedules[i].kernel;
+        if (!make_variant(builder, &own, op, schedules[i].rows_min, schedules[i].rows_max,
+                          &op->variants[op->n_variants++]))
             return false;
     }
     return true;
@@ -334,7 +346,8 @@ static bool plan_op(Builder *builder, const Layout *layout, const OpDag *op, con
     if (out.at.any_reduced &&
         (!joins_fit(builder, shape, &out) || !make_join(builder, shape, &out)))
         return false;
-    if (!make_variants(builder, shape, &out))
+    bool attends = shape->kernel.family == FAMILY_ATTEND;
+    if (!(attends ? make_attend_variants : make_variants)(builder, shape, &out))
         return false;
     vec_push(builder->arena, &builder->plan->ops, out);
     return true;

@@ -150,14 +150,19 @@ typedef struct Join {
 /* Dimensions of an ATTEND kernel; the last two are an operand's own elements: those that a score
  * sums, those of a value. */
 enum { ATTEND_TOKENS, ATTEND_HEADS, ATTEND_GROUP, ATTEND_DEPTH, ATTEND_WIDTH, ATTEND_DIMS };
-enum { ATTEND_BLOCK = 128 }; /* keys that the kernel's warps share out */
+enum { ATTEND_BLOCK = 128 }; /* keys that the kernels' warps share out */
+
+/* Which program. Each takes any batch: MMA is the general one. */
+typedef enum AttendChoice { ATTEND_MMA, ATTEND_DECODE, ATTEND_WGMMA } AttendChoice;
+const char *attend_choice_name(AttendChoice choice);
 
 typedef struct AttendKernel {
     Attend computes; /* all numbers of its text; the proof compares them with the contract's */
     i64 depth, width;
     int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
+    AttendChoice choice;
     int row_tiles;   /* of 16 rows, of one CTA */
-    bool token_each; /* a CTA takes one token, else as many as have room */
+    bool token_each; /* MMA: a CTA takes one token, else as many as have room */
 } AttendKernel;
 
 typedef struct Kernel {

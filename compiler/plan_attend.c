@@ -190,16 +190,27 @@ bool plan_attend(Planner *planner, Kernel *shape)
  * are kept twice in registers, which WIDE ones have not for two tiles. */
 enum { FEW_TOKENS = 128, WIDE = 128 };
 
-int plan_attend_borders(const i64 **borders)
+static AttendSchedule mma_schedule(const AttendKernel *shape, bool token_each)
 {
-    static const i64 at[] = {FEW_TOKENS + 1};
-    *borders = at;
-    return 1;
+    AttendSchedule s = {*shape, 0, ROWS_MAX};
+    s.kernel.choice = ATTEND_MMA;
+    s.kernel.token_each = token_each;
+    s.kernel.row_tiles = token_each || shape->width > WIDE ? 1 : 2;
+    if (token_each)
+        s.rows_max = FEW_TOKENS;
+    return s;
 }
 
-void plan_attend_schedule(i64 rows, Kernel *kernel)
+int plan_attend_schedules(const AttendKernel *shape, AttendSchedule out[ATTEND_SCHEDULES])
 {
-    bool wide = kernel->attend.width > WIDE;
-    kernel->attend.token_each = rows <= FEW_TOKENS;
-    kernel->attend.row_tiles = kernel->attend.token_each || wide ? 1 : 2;
+    int n = 0;
+    out[n++] = mma_schedule(shape, true);
+    out[n++] = mma_schedule(shape, false);
+    return n;
+}
+
+const char *attend_choice_name(AttendChoice choice)
+{
+    static const char *const names[] = {"mma", "decode", "wgmma"};
+    return names[choice];
 }

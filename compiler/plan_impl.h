@@ -88,9 +88,15 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 rows, const P
                    Kernel *kernel);
 /* Row counts at which the table changes its mind, ascending. */
 int plan_table_borders(const i64 **borders);
-/* The same of attention, which contracts' schedules do not speak of. */
-void plan_attend_schedule(i64 rows, Kernel *kernel);
-int plan_attend_borders(const i64 **borders);
+/* Attention, which contracts' schedules do not speak of: its programs, and the row counts at which
+ * each is taken where nothing else is known of a batch, the first that has the count. */
+typedef struct AttendSchedule {
+    AttendKernel kernel;
+    i64 rows_min, rows_max;
+} AttendSchedule;
+
+enum { ATTEND_SCHEDULES = 3 };
+int plan_attend_schedules(const AttendKernel *shape, AttendSchedule out[ATTEND_SCHEDULES]);
 
 /* ---- text (plan_print.c) --------------------------------------------------------------------- */
 

@@ -124,14 +124,16 @@ static const Part *written_parts(const PlanOp *op)
 
 /* ---- coverage -------------------------------------------------------------------------------- */
 
+/* The first that has a count is taken; ranges may overlap. */
 static Str variants_fill(const Prover *prover)
 {
     const PlanOp *op = prover->op;
     i64 next = 0;
     for (int i = 0; i < op->n_variants; i++) {
-        if (op->variants[i].rows_min != next)
+        if (op->variants[i].rows_min > next)
             return str_format(prover->arena, "no kernel for %lld rows", (long long)next);
-        next = op->variants[i].rows_max + 1;
+        if (op->variants[i].rows_max >= next)
+            next = op->variants[i].rows_max + 1;
     }
     return next > INT32_MAX ? none()
                             : str_format(prover->arena, "no kernel for %lld rows",

@@ -129,8 +129,8 @@ iso_status iso_op_origin(const iso_op *op, iso_phase phase, int64_t rows, int in
                          int64_t origin[ISO_MAX_AXES]);
 
 iso_status iso_op_fingerprint(const iso_op *op, uint8_t digest[32]);
-/* How many schedules the op has in this layout: kernels for different row counts. Any of them may
- * be asked for by number at any row count; none moves a bit. */
+/* How many schedules the op has in this layout: kernels for different row counts or batches. Any of
+ * them may be asked for by number at any row count; none moves a bit. */
 iso_status iso_op_schedules(const iso_op *op, int *schedules);
 /* 1 if ranks must exchange roots. */
 iso_status iso_op_needs_join(const iso_op *op, int *needs);
@@ -147,7 +147,8 @@ iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t
  *   with starts       at (0, starts[s] + j): a packed batch, starts as in cu_seqlens;
  *   with neither      at (s, j).
  * A row's sequence s counts the lengths, starts and rows of the table; a negative one sees no key.
- * Arrays are int32 on the device for ISO_CUDA. */
+ * Arrays are int32 on the device for ISO_CUDA. The last two are hints by which a schedule is chosen;
+ * a wrong one costs time, no bit. */
 typedef struct iso_keys {
     const int32_t *lengths; /* keys of each sequence, these rows' own included; may be NULL for
                                causal attention: as far as a row sees */
@@ -155,10 +156,12 @@ typedef struct iso_keys {
     const int32_t *block_table;
     int64_t block_table_stride; /* elements from one sequence's row to the next's */
     int page;                   /* keys of a block */
+    int most_rows;              /* rows of one sequence that this run has at most; 0: unknown */
+    int64_t most_keys;          /* keys of one sequence at most; 0: unknown */
 } iso_keys;
 
 /* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
- * count, s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of
+ * count, for `attend` by iso_keys' hints too; s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of
  * this rank's tensors (for a join: of the roots that it reads, which may have more rows than it
  * finishes), at most what their shapes say; rows past it are left untouched. */
 typedef struct iso_run {

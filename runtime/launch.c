@@ -41,8 +41,25 @@ size_t roots_bytes(const iso_op *op, int64_t rows)
     return (size_t)elements * sizeof(float);
 }
 
+/* Of all its schedules: hints that no row count tells may choose any. */
+static size_t most_of_attention(const iso_op *op, int64_t rows)
+{
+    size_t most = 0;
+    for (int s = 1; s <= op->at->n_variants; s++) {
+        size_t bytes = attend_workspace(op, op_spec(op, ISO_PHASE_RUN, rows, s), rows);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule)
 {
     const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows, schedule);
-    return spec && spec->family == MF_GEMM ? gemm_workspace(op, spec, rows) : 0;
+    if (spec && spec->family == MF_GEMM)
+        return gemm_workspace(op, spec, rows);
+    if (!spec || spec->family != MF_ATTEND)
+        return 0;
+    if (schedule)
+        return attend_workspace(op, spec, rows);
+    return most_of_attention(op, rows);
 }

@@ -27,6 +27,7 @@ iso_status launch_attend(const Launch *launch);
 
 /* Bytes of scratch of one spec at a global row count. */
 size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
+size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
 
 /* The groups' sizes and epilogue views, the same for a product and for the join of its roots. */
 iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups);

@@ -5,6 +5,7 @@
 
 enum { TOKENS, HEADS, GROUP, DEPTH, WIDTH, DIMS };
 enum { ALIGNED = 16, STEP = 8 }; /* bytes of a copy, elements */
+enum { DECODE_TILES = 2 };       /* of one sequence's rows that decode is still best for */
 
 static iso_status bind_view(const Launch *launch, int binding, IsoView *out)
 {
@@ -118,6 +119,42 @@ static void choose_tile(const MfAttend *a, IsoAttendArgs *args)
     args->tile_group = args->group < a->rows ? args->group : a->rows;
     args->tile_tokens = a->token_each ? 1 : a->rows / args->tile_group;
 }
+
+/* ---- which kernel ---------------------------------------------------------------------------- */
+
+static const MfSpec *find_kernel(const iso_op *op, MfAttendKernel kernel)
+{
+    for (int i = op->at->n_variants - 1; i >= 0; i--) {
+        int own = op->at->variants[i].specs[op->rank];
+        if (own >= 0 && op->module->manifest->specs[own].attend.kernel == kernel)
+            return &op->module->manifest->specs[own];
+    }
+    return NULL;
+}
+
+/* Few rows of any one sequence are decode's, however many sequences there are. */
+const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run *run)
+{
+    int64_t most = run->keys ? run->keys->most_rows : 0;
+    int64_t group = part_size(op->module->manifest, op_part(op, ISO_PHASE_RUN),
+                              &by_rows->dims[GROUP], run->rows);
+    if (most <= 0)
+        return by_rows;
+    const MfSpec *decode = find_kernel(op, MF_ATTEND_DECODE);
+    const MfSpec *wgmma = find_kernel(op, MF_ATTEND_WGMMA);
+    const MfSpec *mma = find_kernel(op, MF_ATTEND_MMA);
+    if (decode && most * group <= DECODE_TILES * decode->attend.rows)
+        return decode;
+    return wgmma ? wgmma : mma ? mma : by_rows;
+}
+
+size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
+{
+    (void)op, (void)spec, (void)rows;
+    return 0;
+}
+
+/* ---- the launch ------------------------------------------------------------------------------ */
 
 iso_status launch_attend(const Launch *launch)
 {

@@ -200,6 +200,17 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     read_groups(r, object, spec);
 }
 
+static MfAttendKernel get_attend_kernel(Reader *r, json_t *object)
+{
+    static const char *const names[] = {"mma", "decode", "wgmma"};
+    const char *name = get_string(r, object, "kernel");
+    for (int i = 0; !r->status && i < (int)(sizeof names / sizeof names[0]); i++)
+        if (!strcmp(name, names[i]))
+            return (MfAttendKernel)i;
+    bad(r, "kernel", "is none of attention's");
+    return MF_ATTEND_MMA;
+}
+
 static void read_attend(Reader *r, json_t *object, MfSpec *spec)
 {
     MfAttend *attend = &spec->attend;
@@ -211,6 +222,7 @@ static void read_attend(Reader *r, json_t *object, MfSpec *spec)
     attend->sinks = (int)get_int(r, object, "sinks", -1, spec->n_bindings - 1);
     attend->value = (int)get_int(r, object, "value", 0, spec->n_bindings - 1);
     attend->lse = (int)get_int(r, object, "lse", -1, spec->n_bindings - 1);
+    attend->kernel = get_attend_kernel(r, object);
     attend->rows = (int)get_int(r, object, "rows", 16, 128);
     attend->token_each = get_bool(r, object, "token_each");
     attend->causal = get_bool(r, object, "causal");

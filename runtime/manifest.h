@@ -86,7 +86,10 @@ typedef struct MfGemm {
 } MfGemm;
 
 /* Dimensions of its spec: tokens, heads of keys, group, elements of a key, of a value. */
+typedef enum MfAttendKernel { MF_ATTEND_MMA, MF_ATTEND_DECODE, MF_ATTEND_WGMMA } MfAttendKernel;
+
 typedef struct MfAttend {
+    MfAttendKernel kernel;
     int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
     int rows;        /* of one CTA */
     bool token_each; /* a CTA takes one token */

@@ -50,6 +50,8 @@ const MfPart *op_part(const iso_op *op, iso_phase phase);
 /* The spec that a run binds: of the schedule asked for, else of the first that takes the rows. NULL
  * where the rank is idle: its part of the op is empty. */
 const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule);
+/* The same for a run, whose hints count too. */
+const MfSpec *run_spec(const iso_op *op, iso_phase phase, const iso_run *run);
 /* Whether a kernel reads or writes the tensor: others may have data NULL. */
 bool spec_uses(const MfSpec *spec, int tensor);
 /* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
@@ -94,6 +96,10 @@ typedef struct Launch {
 iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
                           const iso_tensor *tensors, int n, const iso_run *run,
                           const Window *window);
+
+/* Attention's spec for a batch of which the run's hints are known, in place of the one chosen by
+ * rows. */
+const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run *run);
 
 iso_status launch_cuda(const Launch *launch);
 iso_status launch_cpu(const Launch *launch);

@@ -267,7 +267,7 @@ static iso_status run_phase(Launch *launch, int n)
         status = check_schedule(op, launch->run->schedule);
     if (status)
         return status;
-    launch->spec = op_spec(op, launch->phase, launch->run->rows, launch->run->schedule);
+    launch->spec = run_spec(op, launch->phase, launch->run);
     if (!launch->spec || nothing_to_do(op, launch->phase, launch->run->rows))
         return ISO_OK;
     status =

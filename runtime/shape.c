@@ -51,6 +51,13 @@ const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int sched
     return NULL;
 }
 
+const MfSpec *run_spec(const iso_op *op, iso_phase phase, const iso_run *run)
+{
+    const MfSpec *spec = op_spec(op, phase, run->rows, run->schedule);
+    bool free = !run->schedule && spec && spec->family == MF_ATTEND;
+    return free ? attend_spec(op, spec, run) : spec;
+}
+
 bool spec_uses(const MfSpec *spec, int tensor)
 {
     for (int i = 0; i < spec->n_bindings; i++)

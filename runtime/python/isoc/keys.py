@@ -23,12 +23,17 @@ class Keys(NamedTuple):
         starts: int32 [sequences], of a packed batch; cu_seqlens does.
         block_table: int32 [sequences, blocks], of a paged cache; rows may be apart.
         page: keys of a block.
+        most_rows: rows of one sequence that the call has at most. This and the next are hints by
+            which a schedule is chosen; a wrong one costs time, no bit. 0: unknown.
+        most_keys: keys of one sequence at most. 0: unknown.
     """
 
     lengths: Any = None
     starts: Any = None
     block_table: Any = None
     page: int = 0
+    most_rows: int = 0
+    most_keys: int = 0
 
 
 class _Keys(ctypes.Structure):
@@ -38,6 +43,8 @@ class _Keys(ctypes.Structure):
         ("block_table", c_void_p),
         ("block_table_stride", c_int64),
         ("page", c_int),
+        ("most_rows", c_int),
+        ("most_keys", c_int64),
     ]
 
 
@@ -47,7 +54,8 @@ def pack(keys: Keys, check: Callable[[tensors.View, str], None]) -> tuple[_Keys,
     Raises:
         IsoError: BAD_TENSOR for what is not int32 in rows without gaps; what ``check`` raises.
     """
-    packed, kept = _Keys(page=keys.page), []
+    packed = _Keys(page=keys.page, most_rows=keys.most_rows, most_keys=keys.most_keys)
+    kept: list[Any] = []
     for name, axes in (("lengths", 1), ("starts", 1), ("block_table", 2)):
         x = getattr(keys, name)
         if x is None:
