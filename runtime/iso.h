@@ -147,8 +147,8 @@ iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t
  *   with starts       at (0, starts[s] + j): a packed batch, starts as in cu_seqlens;
  *   with neither      at (s, j).
  * A row's sequence s counts the lengths, starts and rows of the table; a negative one sees no key.
- * Arrays are int32 on the device for ISO_CUDA. The last two are hints by which a schedule is chosen;
- * a wrong one costs time, no bit. */
+ * Arrays are int32 on the device for ISO_CUDA. The last two are hints by which a schedule is
+ * chosen; a wrong one costs time, no bit. */
 typedef struct iso_keys {
     const int32_t *lengths; /* keys of each sequence, these rows' own included; may be NULL for
                                causal attention: as far as a row sees */
@@ -161,9 +161,10 @@ typedef struct iso_keys {
 } iso_keys;
 
 /* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
- * count, for `attend` by iso_keys' hints too; s > 0 takes schedule s - 1. rows_device: NULL, or a device int32 with the live rows of
- * this rank's tensors (for a join: of the roots that it reads, which may have more rows than it
- * finishes), at most what their shapes say; rows past it are left untouched. */
+ * count, for `attend` by iso_keys' hints too; s > 0 takes schedule s - 1. rows_device: NULL, or a
+ * device int32 with the live rows of this rank's tensors (for a join: of the roots that it reads,
+ * which may have more rows than it finishes), at most what their shapes say; rows past it are left
+ * untouched. */
 typedef struct iso_run {
     int64_t rows;
     int schedule;
