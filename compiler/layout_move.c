@@ -144,6 +144,9 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
     seen[node->number] |= use;
     if (node->kind == DAG_INPUT)
         uses[node->param] |= use;
+    for (int i = 0; i < node->n_fixes; i++)
+        if (node->fixes[i].at < 0)
+            uses[~node->fixes[i].at] |= use;
     if (node->kind == DAG_REDUCE && layout_cuts(contract, at, node))
         use = INSIDE;
     for (int i = 0; i < node->n_args; i++)

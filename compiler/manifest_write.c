@@ -127,7 +127,8 @@ static json_t *tensors_json(Writer *w, const Tensor *tensors, int n)
             push(w, axes, axis);
         }
         put(w, tensor, "name", text(tensors[i].name.text));
-        put(w, tensor, "dtype", json_string(dtype_name(tensors[i].type)));
+        put(w, tensor, "dtype",
+            json_string(tensors[i].index_of ? "i32" : dtype_name(tensors[i].type)));
         put(w, tensor, "axes", axes);
         push(w, array, tensor);
     }
@@ -228,13 +229,16 @@ static json_t *bindings_json(Writer *w, const Kernel *k)
         const Binding *b = &k->bindings[i];
         json_t *binding = json_object(), *fixes = json_array(), *has = json_array();
         for (int f = 0; f < b->n_fixes; f++)
-            push(w, fixes, pair(w, b->fixes[f].atom, b->fixes[f].at));
+            if (b->fixes[f].at >= 0)
+                push(w, fixes, pair(w, b->fixes[f].atom, b->fixes[f].at));
         for (int d = 0; d < b->n_dims; d++)
             push(w, has, json_boolean(b->has[d]));
         put(w, binding, "tensor", integer(b->tensor + (b->result ? k->op->op->n_params : 0)));
         put(w, binding, "fixes", fixes);
         put(w, binding, "has", has);
         put(w, binding, "coordinate", json_boolean(b->coordinate >= 0));
+        if (b->lookup >= 0)
+            put(w, binding, "lookup", pair(w, binding_looked_up(b), b->lookup));
         push(w, array, binding);
     }
     return array;

@@ -14,7 +14,7 @@
  *                "coordinate": "none|position|sequence" } ],   of each token, by which tables of
  *                                                      any length are indexed
  *   "ops": [ { "name", "fingerprint",
- *              "params": [T], "results": [T] } ],      T = { "name", "dtype",
+ *              "params": [T], "results": [T] } ],      T = { "name", "dtype": "bf16|f16|f32|i32",
  *                                                            "axes": [ { "name", "atoms": [i] } ] }
  *   "kernels": [ K ],      distinct programs: K = { "name", "family": "gemm|row|map|join|attend",
  *                          "threads", "shared_bytes" (dynamic), "registers",
@@ -26,8 +26,11 @@
  *             "bindings": [ { "tensor": i,             parameters, then results
  *                             "fixes": [ [atom, index] ],
  *                             "has": [bool per dim],
- *                             "coordinate": bool } ],  indexed by a coordinate of each token
+ *                             "coordinate": bool,      indexed by a coordinate of each token
  *                                                      along the dimension of the tokens
+ *                             "lookup": [atom, binding] } ],   only where there is one: read, for
+ *                                                      each token, at the index of the atom that
+ *                                                      an earlier binding says; +0 outside
  *             "gemm": { "kernel": "wgmma|stream", "tile": [m, n, k], "stages",
  *                       "leaves_across_ctas": bool, "a": binding, "a_k_inner": bool,
  *                       "rows": [atom], "k": [atom], "roots_out": bool, "roots": n,

@@ -30,15 +30,6 @@ static Planner planner_of(const Builder *builder, const OpDag *op)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-/* What no family has: only the executor computes it. */
-static const char *unplanned(const OpDag *op)
-{
-    for (int i = 0; i < op->op->n_params; i++)
-        if (op->op->params[i].index_of)
-            return "indices from a parameter";
-    return NULL;
-}
-
 static bool has_attend(const OpDag *op)
 {
     for (int i = 0; i < op->nodes.n; i++)
@@ -67,20 +58,17 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     } families[] = {{"gemm", plan_gemm}, {"row", plan_row}, {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
-    const char *what = unplanned(op);
-    if (!what && has_attend(op))
+    if (has_attend(op))
         return find_attend(builder, op, shape);
     for (int i = 0; i < N; i++) {
         Planner planner = planner_of(builder, op);
-        if (!what && families[i].fit(&planner, shape))
+        if (families[i].fit(&planner, shape))
             return true;
         reasons[i] = planner.reason;
     }
     Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
                           "%.*s fits no kernel family", STR_FMT(op->op->name));
-    if (what)
-        diag_note(builder->diags, diag, "%s: no kernels have that; the CPU executor does", what);
-    for (int i = 0; !what && i < N; i++)
+    for (int i = 0; i < N; i++)
         diag_note(builder->diags, diag, "%s: %.*s", families[i].name, STR_FMT(reasons[i]));
     return false;
 }

@@ -11,7 +11,7 @@
  * some atoms held, and per dimension one stride (0 when it has none of its atoms). Every operand
  * has all or none of a dimension's atoms, in the same order, so that one stride serves; the
  * runtime checks that the tensor's own strides collapse. */
-enum { MAX_DIMS = 6, MAX_BINDINGS = 24 };
+enum { MAX_DIMS = 6, MAX_BINDINGS = 24, MAX_LOOKUPS = 4 };
 
 typedef struct PlanDim {
     int n_atoms;
@@ -28,7 +28,12 @@ typedef struct Binding {
     int group;     /* GEMM, JOIN of GEMM: the group whose epilogue touches it; -1: a or b */
     int coordinate; /* axis id of a ragged axis's coordinate (position) that the tensor has: its
                        index is what the row's token says; -1: none */
+    int lookup;    /* binding of the parameter that says, for each token, at which index of the one
+                      fixed atom with `at` below 0 the tensor is read; -1: none */
 } Binding;
+
+/* The atom of a binding with a lookup that is looked up. */
+int binding_looked_up(const Binding *binding);
 
 typedef enum Family {
     FAMILY_MAP,  /* elementwise over the dims */

@@ -96,7 +96,8 @@ static int bind(Planner *planner, Kernel *kernel, bool result, int tensor, int i
 {
     Binding *binding = &kernel->bindings[kernel->n_bindings];
     PlanDim dims[ATTEND_DEPTH + 1];
-    *binding = (Binding){.result = result, .tensor = tensor, .group = -1, .coordinate = -1};
+    *binding = (Binding){.result = result, .tensor = tensor, .group = -1, .coordinate = -1,
+                         .lookup = -1};
     for (int d = 0; d < ATTEND_DEPTH; d++)
         dims[d] = kernel->dims[d];
     int n = ATTEND_DEPTH;

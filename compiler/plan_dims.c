@@ -115,6 +115,40 @@ static bool find_coordinate(Planner *planner, Binding *binding)
     return true;
 }
 
+int binding_looked_up(const Binding *binding)
+{
+    int i = 0;
+    while (binding->fixes[i].at >= 0)
+        i++;
+    return binding->fixes[i].atom;
+}
+
+/* Binds the parameter of the indices too. */
+static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
+{
+    int by = -1, others = 0;
+    const Str name = plan_tensor(planner, binding)->name.text;
+    binding->lookup = -1;
+    for (int i = 0; i < binding->n_fixes; i++)
+        if (binding->fixes[i].at < 0) {
+            if (by >= 0)
+                return plan_misfit(planner, "%.*s is read at two indices from parameters",
+                                   STR_FMT(name));
+            by = (int)~binding->fixes[i].at;
+        }
+    if (by < 0)
+        return true;
+    if (kernel->family == FAMILY_GEMM)
+        return plan_misfit(planner, "%.*s is read at indices from a parameter", STR_FMT(name));
+    for (int i = 0; i < kernel->n_bindings; i++)
+        others += kernel->bindings[i].lookup >= 0;
+    if (others == MAX_LOOKUPS)
+        return plan_misfit(planner, "more than %d operands are read at indices from parameters",
+                           MAX_LOOKUPS);
+    binding->lookup = plan_bind(planner, kernel, false, by, NULL, 0, binding->group);
+    return binding->lookup >= 0;
+}
+
 int plan_bind(Planner *planner, Kernel *kernel, bool result, int tensor, const Fix *fixes,
               int n_fixes, int group)
 {
@@ -124,14 +158,16 @@ int plan_bind(Planner *planner, Kernel *kernel, bool result, int tensor, const F
             same_fixes(old, fixes, n_fixes))
             return i;
     }
+    Binding binding = {.result = result, .tensor = tensor, .fixes = fixes, .n_fixes = n_fixes,
+                       .group = group};
+    if (!find_coordinate(planner, &binding) || !find_lookup(planner, kernel, &binding))
+        return -1;
     if (kernel->n_bindings == MAX_BINDINGS) {
         plan_misfit(planner, "it has more than %d operands", MAX_BINDINGS);
         return -1;
     }
-    Binding *binding = &kernel->bindings[kernel->n_bindings];
-    *binding = (Binding){.result = result, .tensor = tensor, .fixes = fixes, .n_fixes = n_fixes,
-                         .group = group};
-    return find_coordinate(planner, binding) ? kernel->n_bindings++ : -1;
+    kernel->bindings[kernel->n_bindings] = binding;
+    return kernel->n_bindings++;
 }
 
 static bool bind_below(Planner *planner, Kernel *kernel, const DagNode *node,

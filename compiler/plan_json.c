@@ -90,7 +90,8 @@ static void json_tensors(const Json *j, const char *key, const Tensor *tensors, 
         json_separate(j, i);
         text_printf(j->out, "{");
         json_text(j, "name", tensors[i].name.text);
-        text_printf(j->out, ", \"type\": \"%s\", \"axes\": [", dtype_name(tensors[i].type));
+        text_printf(j->out, ", \"type\": \"%s\", \"axes\": [",
+                    tensors[i].index_of ? "i32" : dtype_name(tensors[i].type));
         for (int k = 0; k < tensors[i].n_axes; k++) {
             int first = 1;
             text_printf(j->out, "%s[", k ? ", " : "");

@@ -26,9 +26,14 @@ static void print_binding(const Printer *p, const Binding *b)
     const Op *op = p->kernel->op->op;
     const Tensor *tensor = b->result ? &op->results[b->tensor] : &op->params[b->tensor];
     text_printf(p->out, " %s%.*s", b->result ? "->" : "", STR_FMT(tensor->name.text));
-    for (int i = 0; i < b->n_fixes; i++)
-        text_printf(p->out, "[%.*s %lld]", STR_FMT(atom_text(p, b->fixes[i].atom)),
-                    (long long)b->fixes[i].at);
+    for (int i = 0; i < b->n_fixes; i++) {
+        text_printf(p->out, "[%.*s ", STR_FMT(atom_text(p, b->fixes[i].atom)));
+        if (b->fixes[i].at < 0)
+            text_add(p->out, op->params[~b->fixes[i].at].name.text);
+        else
+            text_printf(p->out, "%lld", (long long)b->fixes[i].at);
+        text_printf(p->out, "]");
+    }
     text_printf(p->out, ".%d.", b->group);
     for (int d = 0; d < b->n_dims; d++)
         text_printf(p->out, "%c", b->has[d] ? '1' : '0');

@@ -212,8 +212,12 @@ static void add_input(Expression *e, const DagNode *node, Text *text)
         e->difference = str_format(e->prover->arena, "operand %.*s is not bound",
                                    STR_FMT(e->prover->op->op->op->params[node->param].name.text));
     text_printf(text, "in %d", found ? found->tensor : node->param);
-    for (int i = 0; i < node->n_fixes; i++)
-        text_printf(text, " %d %lld", node->fixes[i].atom, (long long)node->fixes[i].at);
+    for (int i = 0; i < node->n_fixes; i++) {
+        i64 at = node->fixes[i].at;
+        if (found && at < 0)
+            at = found->lookup < 0 ? 0 : ~(i64)e->kernel->bindings[found->lookup].tensor;
+        text_printf(text, " %d %lld", node->fixes[i].atom, (long long)at);
+    }
 }
 
 /* Blocks, splits, masks and scales: the node's own, or those that the kernel's text is made from.

@@ -89,6 +89,17 @@ void sample_put(DType type, void *data, i64 at, u64 seed, i64 row)
     put(type, data, at, value_of(r, row), r);
 }
 
+void sample_put_index(void *data, i64 at, u64 seed, const i64 *list, i64 n, i64 size)
+{
+    static const int32_t outside[] = {-1, INT32_MAX, INT32_MIN};
+    u64 r = mix(seed ^ (u64)at * 0x2545f4914f6cdd1du);
+    i64 own = list && n ? list[r % (u64)n] : (i64)(r % (u64)size);
+    int32_t index = (int32_t)own;
+    if (at % 5 == 2)
+        index = r >> 40 & 1 ? (int32_t)size : outside[(r >> 41) % 3];
+    ((int32_t *)data)[at] = index;
+}
+
 /* ---- walking a tensor ------------------------------------------------------------------------ */
 
 /* An odometer over the atoms of a tensor. */
@@ -204,6 +215,12 @@ static void fill(const Sample *s, const Tensor *tensor, const ExecTensor *memory
     Walk walk;
     for (walk_start(s->contract, tensor, memory, &box, &walk); !walk.done; walk_next(&walk)) {
         i64 offset = walk_offset(&walk);
+        if (tensor->index_of) {
+            const Axis *of = &s->contract->axes[tensor->index_of - 1];
+            const ExecRange *range = &box.atom[of->atom];
+            sample_put_index(memory->data, offset, seed, range->list, range->n, of->size);
+            continue;
+        }
         u64 r = mix(seed ^ (u64)offset * 0x2545f4914f6cdd1du);
         put(tensor->type, memory->data, offset, value_of(r, walk_row(s->contract, &walk)), r);
     }
@@ -255,6 +272,17 @@ static void more(Indices *list, i64 size, i64 want, u64 seed, Arena *arena)
     sort_unique(list);
 }
 
+/* Atoms that something is read at by indices. */
+static u64 looked_up_mask(const OpDag *op)
+{
+    u64 mask = 0;
+    for (int i = 0; i < op->nodes.n; i++)
+        for (int f = 0; f < op->nodes.v[i]->n_fixes; f++)
+            if (op->nodes.v[i]->fixes[f].at < 0)
+                mask |= (u64)1 << op->nodes.v[i]->fixes[f].atom;
+    return mask;
+}
+
 static u64 results_mask(const Op *op)
 {
     u64 mask = 0;
@@ -270,9 +298,10 @@ static void choose(Sample *s, const Plan *plan, const OpDag *op, int columns, u6
     const Contract *c = s->contract;
     Indices lists[MAX_ATOMS] = {{0}};
     i64 product = 1;
+    u64 chosen = results_mask(s->op) | looked_up_mask(op);
     for (int a = 0; a < c->n_atoms; a++) {
         const Axis *axis = &c->axes[c->atom_axis[a]];
-        if (!(results_mask(s->op) >> a & 1) || axis->free || axis->coordinate_of >= 0)
+        if (!(chosen >> a & 1) || axis->free || axis->coordinate_of >= 0)
             continue;
         borders(plan, op, a, axis->size, &lists[a], arena);
         product *= lists[a].n;

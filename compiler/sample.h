@@ -23,6 +23,10 @@ typedef struct Sample {
  * several kinds. */
 void sample_put(DType type, void *data, i64 at, u64 seed, i64 row);
 
+/* The same of a tensor of indices: of `list`, or NULL for those below n; some of them are no index
+ * of the axis, which has `size`. */
+void sample_put_index(void *data, i64 at, u64 seed, const i64 *list, i64 n, i64 size);
+
 /* Chooses the outputs and fills the parameters. Tensors are as large as the contract says, but
  * only what the sample touches has memory. */
 bool sample_open(Sample *sample, const Plan *plan, const OpDag *op, i64 rows, int columns,

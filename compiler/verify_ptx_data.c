@@ -44,8 +44,11 @@ static void fill(PtxTensor *t, size_t page)
     size_t each = (size_t)t->element, lo = page * PAGE / each, hi = (page + 1) * PAGE / each;
     static const DType types[] = {[ISO_BF16] = DT_BF16, [ISO_F16] = DT_F16, [ISO_F32] = DT_F32};
     for (size_t at = lo; at < hi && at * each < t->bytes; at++)
-        sample_put(types[t->tensor.dtype], t->tensor.data, (i64)at, t->seed,
-                   t->row_elements ? (i64)at / t->pitch : 0);
+        if (t->tensor.dtype == ISO_I32)
+            sample_put_index(t->tensor.data, (i64)at, t->seed, NULL, 0, t->indices);
+        else
+            sample_put(types[t->tensor.dtype], t->tensor.data, (i64)at, t->seed,
+                       t->row_elements ? (i64)at / t->pitch : 0);
     t->filled[page] = 1;
 }
 
@@ -64,7 +67,7 @@ void verify_ptx_param(PtxPlace *place, PtxTensor *t, const char *name, u64 input
     if (place->failed)
         return;
     PtxRegion region = {.name = name, .base = t->tensor.data, .size = t->bytes, .touch = touch,
-                        .self = t, .input = input, .element = (u32)t->element};
+                        .self = t, .input = t->indices ? 0 : input, .element = (u32)t->element};
     ptx_memory_add(place->memory, &region);
 }
 

@@ -64,6 +64,7 @@ typedef struct PtxTensor {
     i64 elements;      /* without the gaps */
     i64 line, pitch;   /* elements of a row; from one to the next */
     int element;       /* bytes */
+    i64 indices;       /* of an axis of this size; 0: values */
     u8 *known;         /* results: written ones */
     void *expected;    /* results: the executor's */
     u8 *filled;        /* parameters: a byte per page */

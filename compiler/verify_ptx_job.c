@@ -215,9 +215,20 @@ static void lay_out(PtxTensor *t, int element, bool odd)
     t->bytes = (size_t)(rows * t->pitch) * (size_t)element;
 }
 
+/* How many indices the axis has that a parameter of indices speaks of. */
+static i64 indices_of(const PtxTrial *r, int tensor)
+{
+    const MfSpec *spec = r->spec;
+    for (int b = 0; b < spec->n_bindings; b++)
+        if (spec->bindings[b].lookup >= 0 &&
+            spec->bindings[spec->bindings[b].lookup].tensor == tensor)
+            return r->worker->module->manifest->atoms[spec->bindings[b].looked_up].size;
+    return 1;
+}
+
 static bool make_tensor(PtxTrial *r, int index)
 {
-    static const int bytes[] = {2, 2, 4};
+    static const int bytes[] = {2, 2, 4, 4};
     PtxTensor *t = &r->tensor[index];
     const MfTensor *declared = &r->op->op->tensors[index];
     if (iso_op_tensor(r->op, r->job->phase, r->rows, index, &t->tensor, NULL))
@@ -229,6 +240,8 @@ static bool make_tensor(PtxTrial *r, int index)
     r->place.shift = uneven & PTX_UNEVEN_BASE ? (size_t)t->element : 0;
     t->seed = scatter(r->worker->input->seed * 1000 + (u64)index + 1);
     t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
+    if (t->tensor.dtype == ISO_I32)
+        t->indices = indices_of(r, index);
     if (index < r->n_params)
         verify_ptx_param(&r->place, t, declared->name, PTX_INPUT_PARAM + (u64)index);
     else

@@ -1,6 +1,7 @@
 /* The terms that a kernel's outputs have, against those that the contract gives them. */
 #include "verify_ptx_impl.h"
 
+#include "ptx/term.h"
 #include "verify_terms.h"
 
 #include <string.h>
@@ -65,6 +66,9 @@ static void judge(const Proof *p, const PtxTensor *t, i64 at, u64 wanted, const 
 {
     const u64 *own = &t->shadow[t->element == 4 ? 2 * at : at];
     bool same = own[0] == wanted && wanted != 0 && (t->element == 2 || own[1] == WHOLE);
+    u32 bits = 0;
+    memcpy(&bits, (const u8 *)t->tensor.data + at * t->element, (size_t)t->element);
+    same |= own[0] == 0 && (t->element == 2 || own[1] == 0) && wanted == ptx_term_const(bits);
     PtxOutcome *o = p->trial->outcome;
     if (same)
         o->proved++;
@@ -145,9 +149,13 @@ static bool open_proof(Proof *p)
     if (p->at) {
         i64 *line = arena_array(r->arena, i64, r->n_params + 1);
         i64 *pitch = arena_array(r->arena, i64, r->n_params + 1);
-        for (int i = 0; i < r->n_params; i++)
+        const int32_t **indices = arena_array(r->arena, const int32_t *, r->n_params + 1);
+        for (int i = 0; i < r->n_params; i++) {
             line[i] = r->tensor[i].line, pitch[i] = r->tensor[i].pitch;
+            indices[i] = r->tensor[i].indices ? r->tensor[i].tensor.data : NULL;
+        }
         TermsSetup setup = {
+            .indices = indices,
             .line = line,
             .pitch = pitch,
             .plan = input->prove,

@@ -105,13 +105,35 @@ static i64 flat(const Terms *t, const Part *part, const int *atoms, int n, const
     return at;
 }
 
+/* The index at which a fix holds its atom; -1: the axis has none such, and the element is +0. */
+static i64 fixed_at(const Terms *t, const Fix *fix, const i64 *index)
+{
+    if (fix->at >= 0)
+        return fix->at;
+    int param = (int)~fix->at, token = t->op->op->params[param].atoms[0];
+    i64 lo, hi, at;
+    range_of(t, t->part, token, &lo, &hi);
+    at = t->setup.indices[param][index[token] - lo];
+    return at >= 0 && at < atom_size(t->contract, fix->atom, 0) ? at : -1;
+}
+
+static bool is_outside(const Terms *t, const DagNode *node, const i64 *index)
+{
+    for (int i = 0; i < node->n_fixes; i++)
+        if (fixed_at(t, &node->fixes[i], index) < 0)
+            return true;
+    return false;
+}
+
 static u64 input_term(const Terms *t, const DagNode *node, const i64 *index)
 {
     const Tensor *tensor = &t->op->op->params[node->param];
     i64 own[MAX_ATOMS];
     memcpy(own, index, sizeof own);
+    if (is_outside(t, node, index))
+        return ptx_term_const(0);
     for (int i = 0; i < node->n_fixes; i++)
-        own[node->fixes[i].atom] = node->fixes[i].at;
+        own[node->fixes[i].atom] = fixed_at(t, &node->fixes[i], index);
     i64 at = flat(t, t->part, tensor->atoms, tensor->n_atoms, own);
     i64 line = t->setup.line[node->param], pitch = t->setup.pitch[node->param];
     return ptx_term_leaf(t->setup.first_param + (u64)node->param,
@@ -198,6 +220,8 @@ static u64 as_f32(Terms *t, const DagNode *node, const i64 *index)
 {
     if (node->kind == DAG_CONST)
         return ptx_term_const(f32_bits(node));
+    if (node->kind == DAG_INPUT && is_outside(t, node, index))
+        return ptx_term_const(0);
     u64 term = eval(t, node, index);
     return node->type == DT_F32 ? term : ptx_term_widen(ptx_type(node->type), term);
 }

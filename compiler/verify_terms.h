@@ -20,6 +20,7 @@ typedef struct TermsSetup {
     bool joins;         /* cut reductions start from the roots of all ranks */
     i64 rows;           /* global */
     u64 first_param;    /* input number of parameter 0 */
+    const int32_t *const *indices; /* by parameter: the elements of one that holds indices */
     const i64 *line, *pitch; /* by parameter: elements of a row in memory, and to the next one */
     u64 first_roots;    /* of rank 0's roots */
     const PtxModule *functions;

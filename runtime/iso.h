@@ -97,7 +97,8 @@ typedef struct iso_layout {
 iso_status iso_op_get(const iso_module *module, const char *name, const iso_layout *layout,
                       const iso_op **op);
 
-typedef enum iso_dtype { ISO_BF16 = 0, ISO_F16 = 1, ISO_F32 = 2 } iso_dtype;
+/* I32: indices of an axis, one for each token (`ids: vocab[tokens]`). */
+typedef enum iso_dtype { ISO_BF16 = 0, ISO_F16 = 1, ISO_F32 = 2, ISO_I32 = 3 } iso_dtype;
 
 enum { ISO_MAX_AXES = 8 };
 

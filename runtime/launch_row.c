@@ -26,6 +26,15 @@ static void bind_extents(const Launch *launch, IsoMapArgs *args)
     }
 }
 
+static IsoLookup bind_lookup(const Launch *launch, const MfBinding *binding)
+{
+    const MfPart *part = op_part(launch->op, launch->phase);
+    int atom = binding->looked_up;
+    return (IsoLookup){lookup_stride(launch->op, launch->phase, binding, launch->tensors,
+                                     launch->run->rows),
+                       (int)part->lo[atom], (int)(part->hi[atom] - part->lo[atom])};
+}
+
 static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
 {
     const MfSpec *spec = launch->spec;
@@ -39,7 +48,7 @@ static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
     args->position = launch->run->positions;
     args->sequence = launch->run->sequences;
     bind_extents(launch, args);
-    for (int i = 0; i < spec->n_bindings; i++) {
+    for (int i = 0, lookups = 0; i < spec->n_bindings; i++) {
         View view;
         iso_status status = view_bind(launch->op, launch->phase, &spec->bindings[i], dims,
                                       spec->n_dims, launch->tensors, launch->run->rows, &view);
@@ -48,6 +57,12 @@ static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
         args->view[i].ptr = view.data;
         for (int d = 0; d < ISO_DIMS; d++)
             args->view[i].stride[d] = view.stride[d];
+        if (spec->bindings[i].lookup < 0)
+            continue;
+        if (lookups == ISO_LOOKUPS)
+            return iso_fail(ISO_UNSUPPORTED, "op %s reads more than %d operands by indices",
+                            launch->op->op->name, ISO_LOOKUPS);
+        args->lookup[lookups++] = bind_lookup(launch, &spec->bindings[i]);
     }
     return ISO_OK;
 }

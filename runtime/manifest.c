@@ -39,8 +39,8 @@ static void read_atom(Reader *r, json_t *object, void *element)
     atom->coordinate = (MfCoordinate)c;
 }
 
-enum { DTYPES = 3 };
-static const char *const dtype_names[DTYPES] = {"bf16", "f16", "f32"};
+enum { DTYPES = 4 };
+static const char *const dtype_names[DTYPES] = {"bf16", "f16", "f32", "i32"};
 
 const char *manifest_dtype_name(iso_dtype dtype)
 {
@@ -49,7 +49,7 @@ const char *manifest_dtype_name(iso_dtype dtype)
 
 int manifest_dtype_bytes(iso_dtype dtype)
 {
-    static const int bytes[DTYPES] = {2, 2, 4};
+    static const int bytes[DTYPES] = {2, 2, 4, 4};
     return (unsigned)dtype < DTYPES ? bytes[dtype] : 0;
 }
 
@@ -123,6 +123,12 @@ static void read_binding(Reader *r, json_t *object, void *element)
     for (int i = 0; i < binding->n_dims; i++)
         binding->has[i] = json_is_true(json_array_get(has, (size_t)i));
     binding->coordinate = get_bool(r, object, "coordinate");
+    json_t *lookup = json_object_get(object, "lookup");
+    binding->lookup = -1;
+    if (!lookup)
+        return;
+    binding->looked_up = (int)element_int(r, lookup, 0, "lookup", 0, r->out->n_atoms - 1);
+    binding->lookup = (int)element_int(r, lookup, 1, "lookup", 0, 63);
 }
 
 static void read_views(Reader *r, json_t *object, const char *member, size_t most, MfSpec *spec,
@@ -234,6 +240,9 @@ static void check_bindings(Reader *r, MfSpec *spec)
     for (int i = 0; i < spec->n_bindings; i++)
         if (spec->bindings[i].tensor >= op->n_params + op->n_results)
             bad(r, "tensor", "is past the op's tensors");
+    for (int i = 0; i < spec->n_bindings; i++)
+        if (spec->bindings[i].lookup >= i)
+            bad(r, "lookup", "is no earlier binding");
 }
 
 static void read_spec(Reader *r, json_t *object, void *element)

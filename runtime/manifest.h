@@ -57,6 +57,8 @@ typedef struct MfBinding {
     int n_dims;
     bool has[MF_MAX_DIMS];
     bool coordinate; /* indexed by a coordinate of each token */
+    int lookup;      /* the binding that says each token's index of atom `looked_up`; -1: none */
+    int looked_up;
 } MfBinding;
 
 typedef struct MfGroup {

@@ -70,6 +70,10 @@ iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding
                      const MfAtoms *const *dims, int n_dims, const iso_tensor *tensors,
                      int64_t rows, View *view);
 
+/* The stride of the atom that a binding with a lookup is read at. */
+int64_t lookup_stride(const iso_op *op, iso_phase phase, const MfBinding *binding,
+                      const iso_tensor *tensors, int64_t rows);
+
 /* ---- running (launch_*.c, cpu.c) ------------------------------------------------------------- */
 
 /* Elements of one rank's roots buffer: see iso_op_roots. */

@@ -174,6 +174,15 @@ static iso_status collapse(const iso_op *op, const MfPart *part, const MfTensor 
     return ISO_OK;
 }
 
+int64_t lookup_stride(const iso_op *op, iso_phase phase, const MfBinding *binding,
+                      const iso_tensor *tensors, int64_t rows)
+{
+    int64_t stride = 0;
+    atom_stride(op, op_part(op, phase), &op->op->tensors[binding->tensor],
+                &tensors[binding->tensor], binding->looked_up, rows, &stride);
+    return stride;
+}
+
 iso_status view_bind(const iso_op *op, iso_phase phase, const MfBinding *binding,
                      const MfAtoms *const *dims, int n_dims, const iso_tensor *tensors,
                      int64_t rows, View *view)

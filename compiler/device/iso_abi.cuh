@@ -81,6 +81,7 @@
 enum {
     ISO_DIMS = 6,           // dimensions of a kernel, strides of a view
     ISO_VIEWS = 24,         // operands and results of one map or row kernel
+    ISO_LOOKUPS = 4,        // of them, operands that are read at indices from others
     ISO_GEMM_GROUPS = 4,    // column groups of one launch
     ISO_GEMM_PARTS = 4,     // accumulators held together
     ISO_GEMM_MAPS = 8,      // groups * parts of one wgmma kernel
@@ -157,6 +158,12 @@ typedef struct IsoJoinArgs {
     IsoGemmGroup group[ISO_GEMM_GROUPS];    // columns, extent, operand and result are used
 } IsoJoinArgs;
 
+// An axis that an operand is read at by indices: those from `begin` on, `count` of them, are there.
+typedef struct IsoLookup {
+    long long stride;
+    int begin, count;
+} IsoLookup;
+
 // Elementwise kernels: every element of the kernel's dimensions once.
 //   block   the manifest's threads
 //   grid    ceil(elements, 8 * threads), 1, 1; any grid >= 1 is right: threads loop
@@ -172,6 +179,7 @@ typedef struct IsoMapArgs {
                                     // the other axes of that dimension
     unsigned extent[ISO_DIMS];      // what this rank computes of each dimension
     IsoView view[ISO_VIEWS];        // the bindings, in the manifest's order
+    IsoLookup lookup[ISO_LOOKUPS];  // of the bindings that have one, in that order
 } IsoMapArgs;
 
 // Row kernels: the last dimension is reduced, the others number the rows.

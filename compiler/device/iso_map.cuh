@@ -84,6 +84,26 @@ ISO_FN void iso_store(const IsoPack<T, W> &from, T *row, long long step, long lo
             row[(i + k) * step] = from.v[k];
 }
 
+// Where an operand with a lookup is read, in elements from its index `begin`; -1: it has no such
+// index, and its element there is +0.
+ISO_FN long long iso_look_up(int index, const IsoLookup &lookup)
+{
+    const unsigned at = (unsigned)index - (unsigned)lookup.begin;
+    return at < (unsigned)lookup.count ? at * lookup.stride : -1;
+}
+
+// A chunk along the tokens of an operand with a lookup.
+template <class T, int W>
+ISO_FN void iso_load_looked_up(IsoPack<T, W> &to, const T *row, long long step, const int *index,
+                               long long index_step, const IsoLookup &lookup, long long i, int n)
+{
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+        const long long at = k < n ? iso_look_up(index[(i + k) * index_step], lookup) : -1;
+        to.v[k] = at >= 0 ? row[(i + k) * step + at] : (T)0;
+    }
+}
+
 // The length of the free dimension: what the device says, but never more than the tensors have.
 // `begin`: which element of the dimension, as the device counts it, the tensors' first one is.
 ISO_FN unsigned iso_live(const int *rows_dev, unsigned extent, unsigned each, unsigned begin)

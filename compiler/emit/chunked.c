@@ -8,13 +8,38 @@ static bool has_inner(const Chunked *c, int binding)
 
 static const char *held_by(const Chunked *c, int binding)
 {
-    return expr_held(binding_tensor(c->k->kernel, binding)->type);
+    const Tensor *tensor = binding_tensor(c->k->kernel, binding);
+    return tensor->index_of ? "int" : expr_held(tensor->type);
+}
+
+/* Which of the kernel's lookups the binding has. */
+static int lookup_number(const Chunked *c, int binding)
+{
+    int n = 0;
+    for (int i = 0; i < binding; i++)
+        n += c->k->kernel->bindings[i].lookup >= 0;
+    return n;
+}
+
+/* Tokens are the inner dim: each element of a chunk has an index of its own. */
+static bool looks_up_inside(const Chunked *c, int binding)
+{
+    int by = c->k->kernel->bindings[binding].lookup;
+    return by >= 0 && has_inner(c, by);
+}
+
+static bool looks_up_row(const Chunked *c, int binding)
+{
+    return c->k->kernel->bindings[binding].lookup >= 0 && !looks_up_inside(c, binding);
 }
 
 static Str row_input(void *user, const DagNode *node)
 {
     const Chunked *c = user;
-    return str_format(c->k->arena, "*p%d", kernel_input(c->k->kernel, -1, node));
+    int b = kernel_input(c->k->kernel, -1, node);
+    if (looks_up_row(c, b))
+        return str_format(c->k->arena, "l%d < 0 ? (%s)0 : *p%d", b, held_by(c, b), b);
+    return str_format(c->k->arena, "*p%d", b);
 }
 
 static Str element_input(void *user, const DagNode *node)
@@ -99,6 +124,11 @@ static void pointer(Chunked *c, int binding)
         Str index = index_text(c, b, d);
         text_printf(&at, " + %.*s * map.view[%d].stride[%d]", STR_FMT(index), binding, d);
     }
+    if (looks_up_row(c, binding)) {
+        writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
+                    binding, b->lookup, lookup_number(c, binding));
+        text_printf(&at, " + (l%d < 0 ? 0 : l%d)", binding, binding);
+    }
     writer_line(&c->k->body, "%s%s *const p%d = (%s%s *)map.view[%d].ptr%.*s;", constant, type,
                 binding, constant, type, binding, STR_FMT(text_str(&at)));
     if (has_inner(c, binding))
@@ -112,7 +142,8 @@ void chunked_row(Chunked *c)
     Text vector = {.arena = c->k->arena};
     for (int i = 0; i < c->k->kernel->n_bindings; i++) {
         pointer(c, i);
-        if (has_inner(c, i))
+        if (has_inner(c, i) && !looks_up_inside(c, i) &&
+            !binding_tensor(c->k->kernel, i)->index_of)
             text_printf(&vector, "%siso_vector(p%d, s%d)", vector.n ? " && " : "", i, i);
     }
     if (!vector.n)
@@ -134,7 +165,16 @@ static void packs(Chunked *c, int width, const DagNode *const *values, int n)
             continue;
         loaded[b] = true;
         writer_line(w, "IsoPack<%s, %d> x%d;", held_by(c, b), width, b);
-        writer_line(w, "iso_load(x%d, p%d, s%d, i, n, wide);", b, b, b);
+        int by = c->k->kernel->bindings[b].lookup;
+        if (looks_up_inside(c, b))
+            writer_line(w, "iso_load_looked_up(x%d, p%d, map.view[%d].stride[%d], p%d, s%d, "
+                           "map.lookup[%d], i, n);", b, b, b, c->inner, by, by,
+                        lookup_number(c, b));
+        else if (looks_up_row(c, b))
+            writer_line(w, "iso_load(x%d, p%d, s%d, i, l%d < 0 ? 0 : n, wide && l%d >= 0);", b, b,
+                        b, b, b);
+        else
+            writer_line(w, "iso_load(x%d, p%d, s%d, i, n, wide);", b, b, b);
     }
 }
 

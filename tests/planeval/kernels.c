@@ -70,12 +70,21 @@ static bool contains(const int *v, int n, int x)
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
+/* What a parameter of indices says for the token; -1: no index of the atom. */
+static int64_t looked_up(const Frame *f, int64_t param, int atom)
+{
+    const Memory *memory = &f->machine->params[param];
+    int64_t token = f->index[f->kernel->op->params[param].atoms[0][0]];
+    int64_t at = ((const int32_t *)memory->data)[memory->offset + token * memory->stride[0]];
+    return at >= 0 && at < f->machine->plan->size[atom] ? at : -1;
+}
+
 static int64_t index_of(const Frame *f, const Fixed *fixes, int n_fixes, int atom)
 {
     const Plan *plan = f->machine->plan;
     for (int i = 0; i < n_fixes; i++)
         if (fixes[i].atom == atom)
-            return fixes[i].at;
+            return fixes[i].at < 0 ? looked_up(f, ~fixes[i].at, atom) : fixes[i].at;
     if (plan->coordinate_of[atom] < 0)
         return f->index[atom];
     if (!f->machine->coordinates)
@@ -92,7 +101,10 @@ static uint32_t load(const Frame *f, int param, const Fixed *fixes, int n_fixes)
         int64_t i = 0;
         for (int k = 0; k < shape->n_atoms[a]; k++) {
             int atom = shape->atoms[a][k];
-            i = i * f->machine->plan->size[atom] + index_of(f, fixes, n_fixes, atom);
+            int64_t own = index_of(f, fixes, n_fixes, atom);
+            if (own < 0)
+                return 0;
+            i = i * f->machine->plan->size[atom] + own;
         }
         at += i * memory->stride[a];
     }

@@ -89,7 +89,7 @@ static Type type_named(const char *name)
         return BF16;
     if (!strcmp(name, "f16"))
         return F16;
-    if (!strcmp(name, "f32"))
+    if (!strcmp(name, "f32") || !strcmp(name, "i32"))
         return F32;
     die("no type is called %s", name);
 }

@@ -173,6 +173,15 @@ static void sample_box(const Subject *s, Sample *sample, u64 *state, Arena *aren
     }
 }
 
+/* Mostly indices of the axis, and some that are none. */
+static void fill_indices(int32_t *data, i64 n, i64 size, u64 *state)
+{
+    for (i64 i = 0; i < n; i++) {
+        u64 r = next(state);
+        data[i] = i % 4 == 1 ? (r & 1 ? -1 : (int32_t)size) : (int32_t)(r % (u64)size);
+    }
+}
+
 void sample_make(const Subject *s, const OpDag *op, i64 rows, int kind, u64 seed, Arena *arena,
                  Sample *sample)
 {
@@ -183,7 +192,11 @@ void sample_make(const Subject *s, const OpDag *op, i64 rows, int kind, u64 seed
         i64 n = lay_out(s, t, rows, true, &sample->params[i]);
         sample->param_size[i] = n;
         sample->params[i].data = arena_alloc(arena, (size_t)(n * dtype_bytes(t->type)));
-        fill(sample->params[i].data, t->type, n, kind, &state);
+        if (t->index_of)
+            fill_indices(sample->params[i].data, n, s->contract->axes[t->index_of - 1].size,
+                         &state);
+        else
+            fill(sample->params[i].data, t->type, n, kind, &state);
     }
     for (int i = 0; i < op->op->n_results; i++) {
         const Tensor *t = &op->op->results[i];

@@ -122,7 +122,7 @@ static inline void fixture_bind(Fixture *f, int n_dims, const int *atoms)
         u64 mask = result ? f->results[tensor].mask : f->params[tensor].mask;
         Binding *b = &k->bindings[k->n_bindings++];
         *b = (Binding){.result = result, .tensor = tensor, .n_dims = n_dims, .group = -1,
-                       .coordinate = -1};
+                       .coordinate = -1, .lookup = -1};
         for (int d = 0; d < n_dims; d++)
             b->has[d] = mask >> atoms[d] & 1;
     }

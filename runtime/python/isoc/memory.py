@@ -40,7 +40,7 @@ def empty(like: Sequence[Any], dtype: int, shape: tuple[int, ...]) -> Any:
 
 
 def _torch_dtype(torch: Any, dtype: int) -> Any:
-    return (torch.bfloat16, torch.float16, torch.float32)[dtype]
+    return (torch.bfloat16, torch.float16, torch.float32, torch.int32)[dtype]
 
 
 def _numpy_dtype(numpy: Any, like: Sequence[Any], dtype: int) -> Any:
@@ -49,7 +49,7 @@ def _numpy_dtype(numpy: Any, like: Sequence[Any], dtype: int) -> Any:
             if tensors.is_numpy(x) and x.dtype.name == "bfloat16":
                 return x.dtype
         return numpy.uint16
-    return numpy.float16 if dtype == tensors.F16 else numpy.float32
+    return {tensors.F16: numpy.float16, tensors.F32: numpy.float32}.get(dtype, numpy.int32)
 
 
 def roots(like: Sequence[Any], size: int) -> Any:

@@ -26,7 +26,7 @@ class TensorSpec(NamedTuple):
 
     Attributes:
         name: in the contract.
-        dtype: "bf16", "f16" or "f32".
+        dtype: "bf16", "f16" or "f32"; "i32" for indices of an axis.
         shape: of this rank's part; 0 for a table's axis, which may have any length that holds all
             positions (or sequences).
         strides: of contiguous storage, in elements. Others may be passed.

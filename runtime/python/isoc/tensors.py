@@ -15,11 +15,11 @@ from . import _native
 from .errors import Status
 
 BF16, F16, F32 = 0, 1, 2
-BITS16 = 3  # uint16: how libraries without bfloat16 hold one
-INT32 = 4  # positions and sequences
+INT32 = 3  # indices, positions and sequences
+BITS16 = 4  # uint16: how libraries without bfloat16 hold one
 OTHER = -1
-DTYPE_NAMES = ("bf16", "f16", "f32")
-BYTES = (2, 2, 4)
+DTYPE_NAMES = ("bf16", "f16", "f32", "i32")
+BYTES = (2, 2, 4, 4)
 _NAMES = {
     "bfloat16": BF16,
     "float16": F16,

@@ -20,7 +20,7 @@ from ._native import RUN
 from .errors import Status
 from .op import Op
 
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int32)
 _KEYWORDS = ("rows", "positions", "sequences")
 _made: dict[str, tuple[Op, Callable[..., Any]]] = {}
 
