@@ -40,7 +40,7 @@ def empty(like: Sequence[Any], dtype: int, shape: tuple[int, ...]) -> Any:
 
 
 def _torch_dtype(torch: Any, dtype: int) -> Any:
-    return (torch.bfloat16, torch.float16, torch.float32, torch.int32)[dtype]
+    return getattr(torch, ("bfloat16", "float16", "float32", "int32")[dtype])
 
 
 def _numpy_dtype(numpy: Any, like: Sequence[Any], dtype: int) -> Any:
