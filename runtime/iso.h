@@ -161,6 +161,22 @@ typedef struct iso_keys {
     int64_t most_keys;          /* keys of one sequence at most; 0: unknown */
 } iso_keys;
 
+/* New rows of keys and values, and the paged caches that they go to. rows[i] is [tokens, ...],
+ * cache[i] is [blocks, page, ...] with the same further axes, whose strides may differ (heads
+ * before places too); all have the same tokens and page. Row r goes to slot s = slots[r], which is
+ * place s % page of block s / page, as in vLLM's slot_mapping; a negative slot is skipped. Slots
+ * must lie in the cache and differ from each other; on ISO_CUDA that is not checked. */
+typedef struct iso_cache_rows {
+    const iso_tensor *rows, *cache;
+    int n;                      /* 1 to 4: keys and values at once */
+    const int64_t *slots;       /* of each row, on the device for ISO_CUDA */
+    const int32_t *rows_device; /* as in iso_run */
+} iso_cache_rows;
+
+/* Moves bytes, whatever they are; no part of a contract. The module, which must have an `attend`,
+ * says on which device. */
+iso_status iso_cache_write(const iso_module *module, const iso_cache_rows *what, void *stream);
+
 /* How a run is made. `rows` is the global row count, before any cut. schedule: 0 chooses by the row
  * count, for `attend` by iso_keys' hints too; s > 0 takes schedule s - 1. rows_device: NULL, or a
  * device int32 with the live rows of this rank's tensors (for a join: of the roots that it reads,

@@ -1,6 +1,8 @@
 /* Modules: from a file or bytes to kernels that are ready on a device. */
 #include "module.h"
 
+#include "cache_write.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +122,14 @@ static iso_status load_functions(iso_module *module)
     return ISO_OK;
 }
 
+static bool attends(const Manifest *manifest)
+{
+    for (int i = 0; i < manifest->n_kernels; i++)
+        if (manifest->kernels[i].family == MF_ATTEND)
+            return true;
+    return false;
+}
+
 static iso_status open_cuda(iso_module *module, const void *data)
 {
     CuDevice device;
@@ -131,7 +141,11 @@ static iso_status open_cuda(iso_module *module, const void *data)
     if (!status)
         status = driver_check(module->driver, module->driver->module_load(&module->cubin, data),
                               "cuModuleLoadData");
-    return status ? status : load_functions(module);
+    if (!status)
+        status = load_functions(module);
+    if (!status && attends(module->manifest))
+        status = cache_write_open(module->driver, &module->cache_module, &module->cache_write);
+    return status;
 }
 
 static iso_status open_cpu(iso_module *module, int threads)
@@ -266,6 +280,8 @@ void iso_module_unload(iso_module *module)
         return;
     if (module->cubin)
         module->driver->module_unload(module->cubin);
+    if (module->cache_module)
+        module->driver->module_unload(module->cache_module);
     isoc_session_close(module->session);
     manifest_free(module->manifest);
     free(module->functions);

@@ -26,6 +26,8 @@ struct iso_module {
     CuModule cubin;
     CuFunction *functions; /* per manifest kernel */
     int multiprocessors;
+    CuModule cache_module;  /* NULL where no op attends */
+    CuFunction cache_write;
     /* ISO_CPU */
     isoc_session *session;
 };
