@@ -202,6 +202,20 @@ static void put_tensors(const AstTensors *tensors, Text *out)
 }
 
 /* Names, as of axes, stand apart by commas here. */
+static void put_block_settings(const AstSettings *settings, Text *out)
+{
+    put(out, " {\n");
+    for (int i = 0; i < settings->n; i++) {
+        const AstSetting *s = &settings->v[i];
+        text_printf(out, "        %.*s%s", STR_FMT(s->key.text),
+                    s->words.n || s->numbers.n ? " " : "");
+        put_names(out, &s->words, ", ");
+        put(out, s->words.n && s->numbers.n ? ", " : "");
+        put_numbers(out, &s->numbers, ", ");
+        put(out, ";\n");
+    }
+}
+
 static void put_block(const AstBlock *block, const AstExprs *operands, Text *out)
 {
     text_printf(out, "    %.*s ", STR_FMT(block->form.text));
@@ -211,16 +225,7 @@ static void put_block(const AstBlock *block, const AstExprs *operands, Text *out
         put(out, i ? ", " : "");
         ast_print_expr(operands->v[i], out);
     }
-    put(out, " {\n");
-    for (int i = 0; i < block->settings.n; i++) {
-        const AstSetting *s = &block->settings.v[i];
-        text_printf(out, "        %.*s%s", STR_FMT(s->key.text),
-                    s->words.n || s->numbers.n ? " " : "");
-        put_names(out, &s->words, ", ");
-        put(out, s->words.n && s->numbers.n ? ", " : "");
-        put_numbers(out, &s->numbers, ", ");
-        put(out, ";\n");
-    }
+    put_block_settings(&block->settings, out);
     put(out, "    }\n");
 }
 
@@ -300,6 +305,78 @@ static void put_schedule(const AstSchedule *s, Text *out)
     put(out, "}\n");
 }
 
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void put_table(const AstModelStatement *step, Text *out)
+{
+    const AstTensors *tensors = &step->tensors;
+    put(out, "table ");
+    for (int i = 0; i < tensors->n; i++)
+        text_printf(out, "%s%.*s", i ? ", " : "", STR_FMT(tensors->v[i].name.text));
+    text_printf(out, ": %.*s[", STR_FMT(tensors->v[0].type.text));
+    put_names(out, &tensors->v[0].axes, ", ");
+    text_printf(out, "] = %.*s", STR_FMT(step->name.text));
+    put_block_settings(&step->settings, out);
+    put(out, "    };\n");
+}
+
+static void put_model_call(const AstModelStatement *step, Text *out)
+{
+    put_names(out, &step->targets, ", ");
+    text_printf(out, " = %.*s(", STR_FMT(step->name.text));
+    for (int i = 0; i < step->arguments.n; i++) {
+        const AstArgument *a = &step->arguments.v[i];
+        put(out, i ? ", " : "");
+        if (a->named)
+            text_printf(out, "%.*s: ", STR_FMT(a->param.text));
+        text_printf(out, a->weight ? "\"%.*s\"" : "%.*s", STR_FMT(a->value.text));
+    }
+    put(out, ");\n");
+}
+
+static void put_steps(const AstModelStatements *steps, const char *indent, Text *out);
+
+static void put_step(const AstModelStatement *step, const char *indent, Text *out)
+{
+    put(out, indent);
+    switch (step->kind) {
+    case STEP_INPUT:
+        put(out, "input ");
+        put_tensors(&step->tensors, out);
+        put(out, ";\n");
+        return;
+    case STEP_TABLE:
+        put_table(step, out);
+        return;
+    case STEP_CACHE:
+        for (int i = 0; i < step->targets.n; i++)
+            text_printf(out, "%s%.*s = %.*s", i ? ", " : "cache ",
+                        STR_FMT(step->targets.v[i].text), STR_FMT(step->values.v[i].text));
+        put(out, ";\n");
+        return;
+    case STEP_CALL:
+        put_model_call(step, out);
+        return;
+    case STEP_REPEAT:
+        text_printf(out, "repeat %.*s as %.*s {\n", STR_FMT(step->count.text),
+                    STR_FMT(step->name.text));
+        put_steps(&step->body, "        ", out);
+        text_printf(out, "%s}\n", indent);
+        return;
+    case STEP_OUTPUT:
+        put(out, "output ");
+        put_names(out, &step->targets, ", ");
+        put(out, ";\n");
+        return;
+    }
+}
+
+static void put_steps(const AstModelStatements *steps, const char *indent, Text *out)
+{
+    for (int i = 0; i < steps->n; i++)
+        put_step(&steps->v[i], indent, out);
+}
+
 static void put_head(const Ast *ast, Text *out)
 {
     if (ast->has_contract)
@@ -329,4 +406,9 @@ void ast_print(const Ast *ast, Text *out)
         put_layout(&ast->layouts.v[i], out);
     for (int i = 0; i < ast->schedules.n; i++)
         put_schedule(&ast->schedules.v[i], out);
+    if (ast->has_model) {
+        text_printf(out, "model %.*s {\n", STR_FMT(ast->model.name.text));
+        put_steps(&ast->model.body, "    ", out);
+        put(out, "}\n");
+    }
 }

@@ -200,6 +200,47 @@ typedef struct AstSchedule {
     Span span;
 } AstSchedule;
 
+/* ---- models ------------------------------------------------------------------------------ */
+
+typedef enum StepKind {
+    STEP_INPUT,  /* tensors */
+    STEP_TABLE,  /* tensors = name { settings } */
+    STEP_CACHE,  /* targets = values */
+    STEP_CALL,   /* targets = name(arguments) */
+    STEP_REPEAT, /* repeat count as name { body } */
+    STEP_OUTPUT, /* targets */
+} StepKind;
+
+/* norm(x, w: "model.norm.weight"): a value's name, or a weight's in the checkpoint. */
+typedef struct AstArgument {
+    bool named, weight;
+    Name param;  /* if named */
+    Name value;  /* a weight's name without its quotes */
+    Span span;
+} AstArgument;
+
+typedef VEC(AstArgument) AstArguments;
+
+typedef VEC(struct AstModelStatement) AstModelStatements;
+
+typedef struct AstModelStatement {
+    StepKind kind;
+    AstTensors tensors;
+    Names targets, values;
+    Name name;
+    AstArguments arguments;
+    AstSettings settings;
+    Number count;
+    AstModelStatements body;
+    Span span;
+} AstModelStatement;
+
+typedef struct AstModel {
+    Name name;
+    AstModelStatements body;
+    Span span;
+} AstModel;
+
 typedef struct AstParam { /* param HIDDEN = 4096;  or a demand: param HIDDEN; */
     Name name;
     bool has_value;
@@ -218,6 +259,8 @@ typedef struct Ast {
     VEC(AstOp) ops;
     VEC(AstLayout) layouts;
     VEC(AstSchedule) schedules;
+    AstModel model;
+    bool has_model;
 } Ast;
 
 /* Canonical layout of the syntax: printing, parsing and printing again is the identity. Includes

@@ -26,6 +26,7 @@ static int subject_count(const Ast *ast, Subject subject)
         [OF_CONTRACT] = 1,          [OF_PARAM] = ast->params.n, [OF_AXIS] = ast->axes.n,
         [OF_TREE] = ast->trees.n,   [OF_OP] = ast->ops.n,       [OF_LAYOUT] = ast->layouts.n,
         [OF_SCHEDULE] = ast->schedules.n,
+        [OF_MODEL] = ast->has_model,
     };
     return counts[subject];
 }

@@ -23,6 +23,7 @@ typedef enum Subject {
     OF_OP,
     OF_LAYOUT,
     OF_SCHEDULE,
+    OF_MODEL,
     SUBJECT_COUNT
 } Subject;
 
@@ -112,6 +113,16 @@ bool tree_is_sound(Checker *c, const AstTree *tree);
 Str source_text(const Checker *c, Span span);
 /* Names of the axes of a mask, "tokens, hidden". */
 Str mask_text(Checker *c, u64 mask);
+
+/* The type and axes of a parameter or result; false after a fault. */
+bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor);
+/* An axis's atoms behind those that the tensor has. */
+void add_atoms(const Contract *contract, Tensor *tensor, int axis);
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+/* The settings of a table, told where they do not fit. */
+bool check_rope(Checker *c, const AstModelStatement *step, IsoRope *rope);
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 

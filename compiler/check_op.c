@@ -82,7 +82,7 @@ static void add_symbol(Checker *c, Symbols *symbols, Name name, SymbolKind kind,
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void add_atoms(const Contract *contract, Tensor *tensor, int axis)
+void add_atoms(const Contract *contract, Tensor *tensor, int axis)
 {
     const Axis *a = &contract->axes[axis];
     if (a->atom >= 0) {
@@ -149,7 +149,7 @@ static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *t
     return false;
 }
 
-static bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor)
+bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor)
 {
     int of = index_type(c, ast, result);
     bool sound = of >= 0 || type_of_name(c, ast->type, &tensor->type);

@@ -39,9 +39,21 @@ static bool apply_layout(Pipeline *p, const OpDag *op, OpLayout *at)
     return false;
 }
 
+static bool explain_model(Pipeline *p)
+{
+    Text text = {.arena = p->out};
+    dag_model_text(&p->dag, true, &text);
+    printf("%.*s", STR_FMT(text_str(&text)));
+    return true;
+}
+
 static bool explain(Pipeline *p, const Options *o)
 {
     OpLayout at;
+    const Model *model = p->contract.model;
+    if (model && str_is(model->name.text, o->operand[1]) &&
+        !contract_op(&p->contract, model->name.text))
+        return explain_model(p);
     const OpDag *op = find_op(p, o->operand[1]);
     if (!op || (o->layout && !apply_layout(p, op, &at)))
         return false;

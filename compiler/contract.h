@@ -4,6 +4,7 @@
 #define ISOC_CONTRACT_H
 
 #include "ast.h"
+#include "device/iso_rope.cuh"
 #include "diag.h"
 #include "fdpa.h"
 #include "tree.h"
@@ -135,6 +136,70 @@ typedef struct Schedule {
     Span span;
 } Schedule;
 
+/* ---- the model: clause 13 -------------------------------------------------------------------
+ * Values are set once: a name that is set again is another value. */
+typedef struct ModelValue {
+    Name name;
+    Tensor tensor;
+    int carry;   /* the value that takes its place in a repeat's next turn; -1: none */
+    int read_in; /* the repeat in whose body it was read, from before it; -1 */
+    bool used;
+} ModelValue;
+
+typedef struct ModelTable {
+    int cos, sin; /* values */
+    IsoRope rope;
+} ModelTable;
+
+typedef struct ModelCache {
+    int of, as; /* values */
+    int before; /* the statement that it stands before */
+    int repeat; /* -1: none */
+} ModelCache;
+
+typedef struct ModelWeight {
+    Name name;
+    const Tensor *tensor; /* of the first parameter that takes it */
+    i64 fan_in;           /* elements that an op sums for one result; 0: none */
+} ModelWeight;
+
+typedef struct ModelArgument {
+    bool weight;
+    int index;
+} ModelArgument;
+
+typedef struct ModelStatement {
+    int op;
+    int repeat;               /* -1: none */
+    ModelArgument *arguments; /* as the op's parameters */
+    int *results;             /* values, as the op's results */
+    Span span;
+} ModelStatement;
+
+typedef struct ModelRepeat {
+    Name index;
+    int count;
+    int first, end; /* statements */
+} ModelRepeat;
+
+typedef struct ModelOutput {
+    Name name;
+    int value;
+} ModelOutput;
+
+typedef struct Model {
+    Name name;
+    int tokens; /* axis id: what a row is one of */
+    VEC(ModelValue) values;
+    VEC(int) inputs; /* values */
+    VEC(ModelTable) tables;
+    VEC(ModelCache) caches;
+    VEC(ModelWeight) weights;
+    VEC(ModelStatement) statements;
+    VEC(ModelRepeat) repeats;
+    VEC(ModelOutput) outputs;
+} Model;
+
 typedef struct Contract {
     Str name;
     int version;
@@ -154,6 +219,7 @@ typedef struct Contract {
     Layout *layouts;
     int n_schedules;
     Schedule *schedules;
+    const Model *model; /* NULL: none */
     const Ast *ast;
 } Contract;
 

@@ -59,7 +59,7 @@ typedef struct Dag {
     const Contract *contract;
     int n_ops;
     OpDag *ops;
-    Digest fingerprint; /* over the ops' fingerprints in order of name, class, function texts */
+    Digest fingerprint; /* over the ops' fingerprints in order of name, class, functions, model */
 } Dag;
 
 bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags);
@@ -70,6 +70,9 @@ bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags);
 void dag_canonical(const Dag *dag, const OpDag *op, Text *out);
 /* "block 128 split 1024 scale_log2 0x3e029396 exp2.d6 weights bf16 mask causal": all but `over`. */
 void dag_print_attend(const Attend *attend, Text *out);
+/* The canonical text of the contract's model, which there is: ops by their fingerprints, or, for
+ * people, by their names. */
+void dag_model_text(const Dag *dag, bool names, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
 /* "[half 0, vocab ids]", or nothing. */

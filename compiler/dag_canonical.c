@@ -228,6 +228,16 @@ static void function_text(Arena *arena, Text *out)
     text_printf(out, "functions %.*s\n", STR_FMT(digest_hex(arena, &digest)));
 }
 
+void dag_file_text(const char *name, Text *out)
+{
+    Text code = {.arena = out->arena};
+    for (const DeviceText *file = device_texts; file->name; file++)
+        if (!strcmp(file->name, name))
+            code_of(file->text, &code);
+    Digest digest = sha256(code.s, (size_t)code.n);
+    text_printf(out, "%s %.*s\n", name, STR_FMT(digest_hex(out->arena, &digest)));
+}
+
 static void class_text(const Contract *contract, Text *out)
 {
     char text[128];
@@ -308,5 +318,7 @@ void dag_fingerprint_all(Dag *dag, Arena *arena)
     function_text(arena, &text);
     for (int i = 0; i < dag->n_ops; i++)
         text_printf(&text, "op %.*s\n", STR_FMT(digest_hex(arena, &sorted[i]->fingerprint)));
+    if (dag->contract->model)
+        dag_model_text(dag, false, &text);
     dag->fingerprint = sha256(text.s, (size_t)text.n);
 }

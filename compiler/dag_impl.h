@@ -20,6 +20,9 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
 Digest dag_node_id(const AtomOrder *order, const Op *op, const DagNode *node, Arena *arena);
 int fix_compare(const AtomOrder *order, const Fix *a, const Fix *b);
 
+/* "iso_rope.cuh" and the digest of that device file without comments. */
+void dag_file_text(const char *name, Text *out);
+
 void dag_fingerprint_op(const Dag *dag, OpDag *op, Arena *arena);
 void dag_fingerprint_all(Dag *dag, Arena *arena);
 

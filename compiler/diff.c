@@ -328,6 +328,32 @@ static const OpDag *op_named(const Dag *dag, Str name)
     return NULL;
 }
 
+/* Models are compared by their texts, which name ops; the first line that differs is told. */
+static void diff_models(const Dag *a, const Dag *b, Text *out, Arena *arena, int *different)
+{
+    Text text_a = {.arena = arena}, text_b = {.arena = arena};
+    const Model *of_a = a->contract->model, *of_b = b->contract->model;
+    if (of_a)
+        dag_model_text(a, true, &text_a);
+    if (of_b)
+        dag_model_text(b, true, &text_b);
+    if (str_eq(text_str(&text_a), text_str(&text_b)))
+        return;
+    ++*different;
+    if (!of_a || !of_b) {
+        text_printf(out, "model %.*s only in %s\n",
+                    STR_FMT(of_a ? of_a->name.text : of_b->name.text), of_a ? "a" : "b");
+        return;
+    }
+    int start = 0;
+    for (int i = 0; i < text_a.n && i < text_b.n && text_a.s[i] == text_b.s[i]; i++)
+        if (text_a.s[i] == '\n')
+            start = i + 1;
+    text_printf(out, "model %.*s differs\n  `%.*s` in a, `%.*s` in b\n", STR_FMT(of_a->name.text),
+                (int)strcspn(text_a.s + start, "\n"), text_a.s + start,
+                (int)strcspn(text_b.s + start, "\n"), text_b.s + start);
+}
+
 bool diff_contracts(const Dag *a, const Dag *b, Text *out, Arena *arena, int *different)
 {
     int equal = 0;
@@ -350,10 +376,13 @@ bool diff_contracts(const Dag *a, const Dag *b, Text *out, Arena *arena, int *di
             text_printf(out, "%.*s only in b\n", STR_FMT(b->ops[i].op->name));
             ++*different;
         }
+    int models = 0;
+    diff_models(a, b, out, arena, &models);
     if (!fdpa_same(a->contract->numerics, b->contract->numerics))
         text_printf(out, "numerics: %.*s in a, %.*s in b\n", STR_FMT(class_text(arena, a)),
                     STR_FMT(class_text(arena, b)));
     text_printf(out, "%d op%s equal, %d differ%s\n", equal, equal == 1 ? "" : "s", *different,
                 *different == 1 ? "s" : "");
+    *different += models;
     return true;
 }

@@ -5,7 +5,7 @@
 
 #include "dag.h"
 
-/* different: ops whose numerics differ, or that only one contract has. */
+/* different: ops whose numerics differ, or that only one contract has, and the model likewise. */
 bool diff_contracts(const Dag *a, const Dag *b, Text *out, Arena *arena, int *different);
 
 #endif

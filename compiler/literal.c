@@ -152,7 +152,7 @@ static bool scan_literal(Str text, Quotient *q)
 
 typedef struct Format {
     int precision, least; /* significant bits; exponent of the least normal value */
-    u32 infinity;
+    u64 infinity;
 } Format;
 
 static Format format_of(DType type)
@@ -188,10 +188,9 @@ static int next_bit(Quotient *q)
     return bit;
 }
 
-static bool round_literal(Str text, DType type, u32 *bits, bool *exact)
+static bool round_literal(Str text, Format f, u64 *bits, bool *exact)
 {
     Quotient q = {.shift = 0};
-    Format f = format_of(type);
     *bits = 0;
     *exact = false;
     if (!scan_literal(text, &q))
@@ -205,20 +204,20 @@ static bool round_literal(Str text, DType type, u32 *bits, bool *exact)
         return true;
     }
     i64 k = normalise(&q);
-    if (k > 200) {
+    if (k > 1100) {
         *bits = f.infinity;
         return true;
     }
     i64 kept = k >= f.least ? f.precision : f.precision - (f.least - k);
     if (kept < 0)
         return true;
-    u32 m = 0;
+    u64 m = 0;
     for (i64 i = 0; i < kept; i++)
-        m = m << 1 | (u32)next_bit(&q);
+        m = m << 1 | (u64)next_bit(&q);
     int half = next_bit(&q);
     bool rest = q.sticky || q.num.n > 0;
     m += half && (rest || (m & 1));
-    *bits = k >= f.least ? ((u32)(k - f.least) << (f.precision - 1)) + m : m;
+    *bits = k >= f.least ? ((u64)(k - f.least) << (f.precision - 1)) + m : m;
     if (*bits > f.infinity)
         *bits = f.infinity;
     *exact = !half && !rest && *bits < f.infinity;
@@ -228,12 +227,22 @@ static bool round_literal(Str text, DType type, u32 *bits, bool *exact)
 bool literal_bits(Str text, DType type, u32 *bits)
 {
     bool exact;
-    return round_literal(text, type, bits, &exact);
+    u64 wide;
+    bool number = round_literal(text, format_of(type), &wide, &exact);
+    *bits = (u32)wide;
+    return number;
 }
 
 bool literal_exact(Str text, DType type)
 {
-    u32 bits;
+    u64 bits;
     bool exact;
-    return round_literal(text, type, &bits, &exact) && exact;
+    return round_literal(text, format_of(type), &bits, &exact) && exact;
+}
+
+bool literal_f64(Str text, u64 *bits)
+{
+    static const Format f64 = {53, -1022, 0x7FF0000000000000};
+    bool exact;
+    return round_literal(text, f64, bits, &exact);
 }

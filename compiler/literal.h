@@ -11,4 +11,7 @@ bool literal_bits(Str text, DType type, u32 *bits);
 /* True if the text's value is a value of the type, so that nothing is rounded. */
 bool literal_exact(Str text, DType type);
 
+/* The same in binary64, for numbers from 1e-90 to 1e60. */
+bool literal_f64(Str text, u64 *bits);
+
 #endif

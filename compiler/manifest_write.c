@@ -1,65 +1,16 @@
 /* The manifest's JSON, written from what the plan decided and the toolchain said. */
-#include "manifest_write.h"
-
+#include "manifest_write_impl.h"
 #include "reader.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
-/* jansson gives NULL when memory is short, and the setters pass that on: one flag remembers it. */
-typedef struct Writer {
-    const Plan *plan;
-    const Contract *contract;
-    const Emitted *emitted;
-    Arena *arena;
-    bool failed;
-} Writer;
-
-static void put(Writer *w, json_t *object, const char *key, json_t *value)
-{
-    if (json_object_set_new(object, key, value) != 0)
-        w->failed = true;
-}
-
-static void push(Writer *w, json_t *array, json_t *value)
-{
-    if (json_array_append_new(array, value) != 0)
-        w->failed = true;
-}
-
-static json_t *text(Str s)
-{
-    return json_stringn(s.s, (size_t)s.n);
-}
-
-static json_t *integer(i64 n)
-{
-    return json_integer((json_int_t)n);
-}
-
 static json_t *hex(Writer *w, const Digest *digest)
 {
     return digest ? text(digest_hex(w->arena, digest)) : json_null();
-}
-
-static json_t *integers(Writer *w, const int *v, int n)
-{
-    json_t *array = json_array();
-    for (int i = 0; i < n; i++)
-        push(w, array, integer(v[i]));
-    return array;
-}
-
-static json_t *pair(Writer *w, i64 a, i64 b)
-{
-    json_t *array = json_array();
-    push(w, array, integer(a));
-    push(w, array, integer(b));
-    return array;
 }
 
 /* ---- the contract ---------------------------------------------------------------------------- */
@@ -114,24 +65,28 @@ static void axis_atoms(Writer *w, int id, json_t *array)
         axis_atoms(w, axis->factors[i], array);
 }
 
+json_t *manifest_tensor_json(Writer *w, const Tensor *tensor)
+{
+    json_t *object = json_object(), *axes = json_array();
+    for (int k = 0; k < tensor->n_axes; k++) {
+        json_t *axis = json_object(), *atoms = json_array();
+        axis_atoms(w, tensor->axes[k], atoms);
+        put(w, axis, "name", text(w->contract->axes[tensor->axes[k]].name.text));
+        put(w, axis, "atoms", atoms);
+        push(w, axes, axis);
+    }
+    put(w, object, "name", text(tensor->name.text));
+    put(w, object, "dtype",
+        json_string(tensor->index_of ? "i32" : dtype_name(tensor->type)));
+    put(w, object, "axes", axes);
+    return object;
+}
+
 static json_t *tensors_json(Writer *w, const Tensor *tensors, int n)
 {
     json_t *array = json_array();
-    for (int i = 0; i < n; i++) {
-        json_t *tensor = json_object(), *axes = json_array();
-        for (int k = 0; k < tensors[i].n_axes; k++) {
-            json_t *axis = json_object(), *atoms = json_array();
-            axis_atoms(w, tensors[i].axes[k], atoms);
-            put(w, axis, "name", text(w->contract->axes[tensors[i].axes[k]].name.text));
-            put(w, axis, "atoms", atoms);
-            push(w, axes, axis);
-        }
-        put(w, tensor, "name", text(tensors[i].name.text));
-        put(w, tensor, "dtype",
-            json_string(tensors[i].index_of ? "i32" : dtype_name(tensors[i].type)));
-        put(w, tensor, "axes", axes);
-        push(w, array, tensor);
-    }
+    for (int i = 0; i < n; i++)
+        push(w, array, manifest_tensor_json(w, &tensors[i]));
     return array;
 }
 
@@ -542,6 +497,7 @@ bool manifest_write(const Sources *sources, const Plan *plan, const Emitted *emi
     put(&w, root, "kernels", kernels_json(&w, build));
     put(&w, root, "specs", specs_json(&w));
     put(&w, root, "layouts", layouts_json(&w));
+    put(&w, root, "model", manifest_model_json(&w));
     put(&w, root, "certificate", certificate_json(&w, certificate));
     char *json = w.failed ? NULL : json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(root);

@@ -159,6 +159,28 @@ void parse_set_numerics(Parse *parse, Name name)
     ast->numerics = name;
 }
 
+AstModelStatement *parse_step(Parse *parse, StepKind kind, Span span)
+{
+    AstModelStatement *step = arena_new_of(parse->arena, AstModelStatement);
+    step->kind = kind;
+    step->span = span;
+    return step;
+}
+
+void parse_set_model(Parse *parse, const AstModel *model)
+{
+    Ast *ast = parse->ast;
+    if (ast->has_model) {
+        Diag *d = diag_add(parse->diags, DIAG_SECOND_MODEL, model->name.span,
+                           "a second model '%.*s': a contract has one", STR_FMT(model->name.text));
+        diag_label(parse->diags, d, ast->model.name.span, "the first is here");
+        diag_note(parse->diags, d, "make a contract of each: both can include the same ops");
+        return;
+    }
+    ast->has_model = true;
+    ast->model = *model;
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static bool text_is_sound(Sources *sources, int file, Diags *diags)

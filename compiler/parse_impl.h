@@ -73,6 +73,8 @@ void parse_add_tensors(Parse *parse, AstTensors *list, const Names *names, Name 
                        const Names *axes, Span end);
 void parse_set_contract(Parse *parse, Name name, Number version);
 void parse_set_numerics(Parse *parse, Name name);
+void parse_set_model(Parse *parse, const AstModel *model);
+AstModelStatement *parse_step(Parse *parse, StepKind kind, Span span);
 void parse_include(Parse *parse, Name path);
 Str parse_text(const Parse *parse, Span span);
 void parse_too_deep(Parse *parse, Span span);

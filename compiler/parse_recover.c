@@ -14,7 +14,7 @@ static bool starts_item(const Parse *parse, int token)
 {
     switch (token) {
     case CONTRACT: case NUMERICS: case INCLUDE: case PARAM:
-    case AXIS: case TREE: case LAYOUT: case SCHEDULE:
+    case AXIS: case TREE: case LAYOUT: case SCHEDULE: case MODEL:
         return true;
     case OP:
         return !(parse->item == LAYOUT && parse->block_count > 0);
@@ -69,6 +69,24 @@ static void follow(Parse *parse, int token, Span span)
         parse->paren_count--;
 }
 
+/* Words that are reserved inside of some item's block alone. */
+static int word_in_item(const Parse *parse, Str text)
+{
+    static const struct {
+        int item, token;
+        const char *word;
+    } words[] = {
+        {SCHEDULE, X, "x"},   {MODEL, INPUT, "input"},   {MODEL, TABLE, "table"},
+        {MODEL, AS, "as"},    {MODEL, CACHE, "cache"},   {MODEL, REPEAT, "repeat"},
+        {MODEL, OUTPUT, "output"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (parse->item == words[i].item && parse->block_count > 0 &&
+            str_is(text, words[i].word))
+            return words[i].token;
+    return ID;
+}
+
 /* ---- the token source ------------------------------------------------------------------------ */
 
 static int scan(Parse *parse, ISO_YYSTYPE *value, Span *span)
@@ -78,10 +96,7 @@ static int scan(Parse *parse, ISO_YYSTYPE *value, Span *span)
     parse->at = span->hi;
     if (token == 0) /* what is missing there is missed behind the last token */
         *span = (Span){parse->file, parse->last_span.hi, parse->last_span.hi};
-    if (token == ID && parse->item == SCHEDULE && parse->block_count > 0 &&
-        str_is(value->name.text, "x"))
-        token = X;
-    return token;
+    return token == ID ? word_in_item(parse, value->name.text) : token;
 }
 
 /* The keyword of an item inside a block: the block's brace is missing, so it is supplied. */
@@ -205,7 +220,7 @@ typedef struct Notion {
 
 static const Notion notions[] = {
     {"a declaration", {"contract", "axis"},
-     " contract numerics include param axis tree op layout schedule "},
+     " contract numerics include param axis tree op layout schedule model "},
     {"an expression", {"len", "a number"},
      " len sum max logsumexp a-number a-name a-function's-name '(' '-' "},
     {"a tree", {"mma", "split"}, " mma chain split every lanes round a-name "},

@@ -263,6 +263,8 @@ static Str print_dag(Pipeline *p, Text *text)
 {
     for (int i = 0; i < p->dag.n_ops; i++)
         dag_print(&p->dag, &p->dag.ops[i], text);
+    if (p->contract.model)
+        dag_model_text(&p->dag, false, text);
     return text_str(text);
 }
 

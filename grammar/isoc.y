@@ -77,6 +77,10 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
     AstSetting *setting;
     AstSettings settings;
     AstSchedule *schedule;
+    AstModelStatement *step;
+    AstModelStatements steps;
+    AstArgument argument;
+    AstArguments arguments;
 }
 
 %token END 0        "the end of the file"
@@ -107,6 +111,13 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
        ELSE         "else"
        SCHEDULE     "schedule"
        WHEN         "when"
+       MODEL        "model"
+       INPUT        "input"
+       TABLE        "table"
+       CACHE        "cache"
+       REPEAT       "repeat"
+       AS           "as"
+       OUTPUT       "output"
 %token <name> IN    "in"
        SUM          "sum"
        MAX          "max"
@@ -145,6 +156,10 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
 %type <settings> settings block_settings
 %type <name> block_key
 %type <schedule> when
+%type <step> step cached
+%type <steps> steps
+%type <argument> argument
+%type <arguments> arguments
 
 %%
 
@@ -181,6 +196,11 @@ item:
         $3->settings = $5;
         $3->span = @$;
         vec_push(A, &parse->ast->schedules, *$3);
+    }
+| MODEL ID '{' steps '}'
+    {
+        AstModel model = {$2, $4, @$};
+        parse_set_model(parse, &model);
     }
 | error ';'                         { yyerrok; }
 | error '}'                         { yyerrok; }
@@ -592,6 +612,83 @@ cut:
 else:
   %empty                            { $$ = (Name){0}; }
 | ELSE ID                           { $$ = $2; }
+;
+
+/* ---- models ---------------------------------------------------------------------------- */
+
+steps:
+  %empty                            { $$ = (AstModelStatements){0}; }
+| steps step                        { $$ = $1; vec_push(A, &$$, *$2); }
+| steps error ';'                   { $$ = $1; yyerrok; }
+| steps error                       { $$ = $1; RESUME; }
+;
+
+step:
+  INPUT tensor_groups ';'
+    {
+        $$ = parse_step(parse, STEP_INPUT, @$);
+        $$->tensors = $2;
+    }
+| TABLE names ':' ID '[' names_or_none ']' '=' ID '{' block_settings '}' ';'
+    {
+        $$ = parse_step(parse, STEP_TABLE, @$);
+        parse_add_tensors(parse, &$$->tensors, &$2, $4, &$6, @7);
+        $$->name = $9;
+        $$->settings = $11;
+    }
+| CACHE cached ';'                  { $$ = $2; $$->span = @$; }
+| names '=' ID '(' arguments ')' ';'
+    {
+        $$ = parse_step(parse, STEP_CALL, @$);
+        $$->targets = $1;
+        $$->name = $3;
+        $$->arguments = $5;
+    }
+| REPEAT number AS ID '{' steps '}'
+    {
+        $$ = parse_step(parse, STEP_REPEAT, @$);
+        $$->count = $2;
+        $$->name = $4;
+        $$->body = $6;
+    }
+| OUTPUT names ';'
+    {
+        $$ = parse_step(parse, STEP_OUTPUT, @$);
+        $$->targets = $2;
+    }
+;
+
+cached:
+  ID '=' ID
+    {
+        $$ = parse_step(parse, STEP_CACHE, @$);
+        vec_push(A, &$$->targets, $1);
+        vec_push(A, &$$->values, $3);
+    }
+| cached ',' ID '=' ID
+    {
+        $$ = $1;
+        vec_push(A, &$$->targets, $3);
+        vec_push(A, &$$->values, $5);
+    }
+;
+
+arguments:
+  argument                          { $$ = (AstArguments){0}; vec_push(A, &$$, $1); }
+| arguments ',' argument            { $$ = $1; vec_push(A, &$$, $3); }
+;
+
+argument:
+  ID                                { $$ = (AstArgument){.value = $1, .span = @$}; }
+| STRING                            { $$ = (AstArgument){.value = $1, .weight = true, .span = @$}; }
+| ID ':' ID
+    {
+        $$ = (AstArgument){.named = true, .param = $1, .value = $3, .span = @$};
+    }
+| ID ':' STRING
+    {
+        $$ = (AstArgument){.named = true, .param = $1, .value = $3, .weight = true, .span = @$};
+    }
 ;
 
 /* ---- schedules ------------------------------------------------------------------------- */

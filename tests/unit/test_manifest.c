@@ -33,6 +33,18 @@ static const char contract[] =
     "}\n"
     "op down(h: bf16[tokens, ffn], w: bf16[hidden, ffn], res: bf16[tokens, hidden])\n"
     "   -> y: bf16[tokens, hidden] { y = bf16(sum(ffn by eighth) h * w) + res; }\n"
+    "model both {\n"
+    "    input x: bf16[tokens, hidden], q: bf16[tokens, heads, head_dim];\n"
+    "    table cos, sin: bf16[position, rot] = rope { theta 10000; };\n"
+    "    repeat 2 as layer {\n"
+    "        h = norm(x, w: \"layers.{layer}.norm\");\n"
+    "        f = up(h, wg: \"gate\", wu: \"up\");\n"
+    "        x = down(f, w: \"layers.{layer}.down\", res: x);\n"
+    "        q = rope(q, cos, sin);\n"
+    "        cache keys = q;\n"
+    "    }\n"
+    "    output x, q;\n"
+    "}\n"
     "layout one { }\n"
     "layout four { dp 2 cuts tokens; tp 4 cuts kv_heads, ffn else tokens; }\n";
 
