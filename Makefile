@@ -231,8 +231,8 @@ install: all
 	install -m 755 $(BUILD)/libiso.so $(DESTDIR)$(PREFIX)/lib/libiso.so.$(VERSION)
 	ln -sf libiso.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libiso.so.0
 	ln -sf libiso.so.0 $(DESTDIR)$(PREFIX)/lib/libiso.so
-	install -m 644 runtime/iso.h runtime/iso_group.h runtime/status.def compiler/isoc.h \
-	    $(DESTDIR)$(PREFIX)/include/iso/
+	install -m 644 runtime/iso.h runtime/iso_group.h runtime/iso_model.h runtime/status.def \
+	    compiler/isoc.h $(DESTDIR)$(PREFIX)/include/iso/
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tests/tools/iso.pc.in \
 	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/iso.pc
 	cp -r contracts $(DESTDIR)$(PREFIX)/share/isoc/

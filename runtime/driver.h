@@ -12,6 +12,8 @@ typedef struct CuContextStruct *CuContext;
 typedef struct CuModuleStruct *CuModule;
 typedef struct CuFunctionStruct *CuFunction;
 typedef struct CuStreamStruct *CuStream;
+typedef struct CuGraphStruct *CuGraph;
+typedef struct CuGraphExecStruct *CuGraphExec;
 
 typedef unsigned long long CuAddress;
 
@@ -55,6 +57,8 @@ enum {
     CU_HOST_PORTABLE = 1,
     CU_HOST_MAPPED = 2,
     CU_CAPTURE_NONE = 0,
+    CU_CAPTURE_THREAD_LOCAL = 1,
+    CU_STREAM_NON_BLOCKING = 1,
 };
 
 /* One attribute, CUlaunchAttribute: its id, then a value of 64 bytes of which one is used here. */
@@ -96,6 +100,17 @@ typedef struct CuLaunchConfig {
     X(memory_free, "cuMemFree_v2", (CuAddress address))                                            \
     X(memory_set, "cuMemsetD8_v2", (CuAddress address, unsigned char value, size_t bytes))         \
     X(memory_write, "cuMemcpyHtoD_v2", (CuAddress to, const void *from, size_t bytes))             \
+    X(memory_read, "cuMemcpyDtoH_v2", (void *to, CuAddress from, size_t bytes))                    \
+    X(stream_new, "cuStreamCreate", (CuStream * stream, unsigned flags))                           \
+    X(stream_free, "cuStreamDestroy_v2", (CuStream stream))                                        \
+    X(stream_sync, "cuStreamSynchronize", (CuStream stream))                                       \
+    X(capture_begin, "cuStreamBeginCapture_v2", (CuStream stream, int mode))                       \
+    X(capture_end, "cuStreamEndCapture", (CuStream stream, CuGraph *graph))                        \
+    X(graph_new, "cuGraphInstantiateWithFlags",                                                    \
+      (CuGraphExec * exec, CuGraph graph, unsigned long long flags))                               \
+    X(graph_launch, "cuGraphLaunch", (CuGraphExec exec, CuStream stream))                          \
+    X(graph_free, "cuGraphDestroy", (CuGraph graph))                                               \
+    X(graph_exec_free, "cuGraphExecDestroy", (CuGraphExec exec))                                   \
     X(host_new, "cuMemHostAlloc", (void **memory, size_t bytes, unsigned flags))                   \
     X(host_free, "cuMemFreeHost", (void *memory))                                                  \
     X(host_address, "cuMemHostGetDevicePointer_v2",                                                \

@@ -50,6 +50,7 @@ struct Plane {
     PlaneConfig config;
     char *slots[GROUP_RANKS]; /* of each rank, as addressed here */
     char *scratch;            /* this rank's own, one slot long */
+    bool together;            /* other ranks are threads of this process on the same GPU */
 };
 
 /* Collective. CPU processes over shared memory; GPUs of one host over peer memory. */

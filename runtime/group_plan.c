@@ -64,7 +64,8 @@ static iso_status plan_params(GroupPlan *plan, iso_phase phase)
     const MfSpec *spec = op_spec(op, phase, plan->rows, 0);
     iso_status status = ISO_OK;
     for (int i = 0; i < op->op->n_params && spec && !status; i++)
-        if (op->at->held && op->at->held[i] && spec_uses(spec, i))
+        if (op->at->held && op->at->held[i] && spec_uses(spec, i) &&
+            !(i < 64 && plan->placed >> i & 1))
             status = plan_fetch(plan, phase, i);
     return status;
 }
@@ -180,11 +181,13 @@ static iso_status plan_join(GroupPlan *plan, size_t threshold)
     return status;
 }
 
-iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan *plan)
+iso_status group_plan_placed(const iso_op *op, int64_t rows, size_t two_shot, uint64_t placed,
+                             GroupPlan *plan)
 {
     memset(plan, 0, sizeof *plan);
     plan->op = op;
     plan->rows = rows;
+    plan->placed = placed;
     plan->join = op->at->join >= 0;
     if (op->op->n_params + op->op->n_results > PLAN_TENSORS)
         return iso_fail(ISO_UNSUPPORTED, "op %s has too many tensors", op->op->name);
@@ -196,6 +199,11 @@ iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan
     if (!status && plan->join)
         status = plan_join(plan, two_shot);
     return status;
+}
+
+iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan *plan)
+{
+    return group_plan_placed(op, rows, two_shot, 0, plan);
 }
 
 void plan_window(const GroupPlan *plan, int rank, Window *window)
@@ -233,15 +241,20 @@ static iso_status check(const iso_op *op, int64_t rows, const void *out)
 }
 
 /* Whichever way the join is made. */
-iso_status iso_group_bytes(const iso_op *op, int64_t rows, size_t *bytes)
+iso_status group_call_bytes(const iso_op *op, int64_t rows, uint64_t placed, size_t *bytes)
 {
     GroupPlan plan;
     iso_status status = check(op, rows, bytes);
     if (!status)
-        status = group_plan(op, rows, 0, &plan);
+        status = group_plan_placed(op, rows, 0, placed, &plan);
     if (!status)
         *bytes = plan.slot_bytes > plan.scratch_bytes ? plan.slot_bytes : plan.scratch_bytes;
     return status;
+}
+
+iso_status iso_group_bytes(const iso_op *op, int64_t rows, size_t *bytes)
+{
+    return group_call_bytes(op, rows, 0, bytes);
 }
 
 iso_status iso_op_held(const iso_op *op, int64_t rows, int index, iso_tensor *tensor,

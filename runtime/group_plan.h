@@ -25,6 +25,7 @@ typedef struct Send {
 typedef struct GroupPlan {
     const iso_op *op;
     int64_t rows;
+    uint64_t placed; /* parameters that are given as the op needs them: they do not move */
     bool join, two_shot;
     size_t roots; /* offset in the slot */
     int n_fetches, n_gathers, n_sends;
@@ -34,6 +35,16 @@ typedef struct GroupPlan {
 } GroupPlan;
 
 iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan *plan);
+iso_status group_plan_placed(const iso_op *op, int64_t rows, size_t two_shot, uint64_t placed,
+                             GroupPlan *plan);
+/* iso_group_bytes, and iso_op_run_group, where some parameters are placed. */
+iso_status group_call_bytes(const iso_op *op, int64_t rows, uint64_t placed, size_t *bytes);
+iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tensors, int n,
+                      const iso_run *run, uint64_t placed);
+/* Puts a rank's bytes where the others may read them, for the op that follows at that row count:
+ * parts[r] are rank r's, until the call after the next. Collective. */
+iso_status group_share(iso_group *group, const iso_op *op, int64_t rows, const void *data,
+                       size_t bytes, void *stream, const char *parts[GROUP_RANKS]);
 
 /* The rows that a rank joins of those of its part, in a two-shot join: its share among the ranks
  * it hears. */

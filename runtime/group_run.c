@@ -243,10 +243,16 @@ static iso_status check_call(iso_group *group, const iso_op *op, const iso_tenso
 iso_status iso_op_run_group(iso_group *group, const iso_op *op, const iso_tensor *tensors, int n,
                             const iso_run *run)
 {
+    return group_call(group, op, tensors, n, run, 0);
+}
+
+iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tensors, int n,
+                      const iso_run *run, uint64_t placed)
+{
     GroupPlan plan;
     iso_status status = check_call(group, op, tensors, n, run);
     if (!status)
-        status = group_plan(op, run->rows, group->two_shot, &plan);
+        status = group_plan_placed(op, run->rows, group->two_shot, placed, &plan);
     if (status)
         return status;
     size_t need =
@@ -259,4 +265,27 @@ iso_status iso_op_run_group(iso_group *group, const iso_op *op, const iso_tensor
     memcpy(call.part, tensors, (size_t)n * sizeof *tensors);
     memcpy(call.join, tensors, (size_t)n * sizeof *tensors);
     return run_call(&call, tensors, n);
+}
+
+enum { SHARE_STAGE = 0x100 };
+
+iso_status group_share(iso_group *group, const iso_op *op, int64_t rows, const void *data,
+                       size_t bytes, void *stream, const char *parts[GROUP_RANKS])
+{
+    const iso_run run = {.rows = rows, .stream = stream};
+    Call call = {.group = group, .op = op, .run = &run, .stage = SHARE_STAGE};
+    Plane *plane = group->plane;
+    iso_status status = iso_group_status(group);
+    if (!status && bytes > group->bytes)
+        status = iso_fail(ISO_GROUP_BYTES, "op %s leaves %zu bytes to share, the group was created "
+                          "for %zu", op->op->name, bytes, group->bytes);
+    uint32_t tag = group_tag(group, op, rows, call.stage++);
+    if (!status)
+        status = plane->kind->begin(plane, tag, stream, &call.slot);
+    Copy copy = {slot_of(&call, group->rank, 0), data, bytes, 1, bytes, bytes};
+    if (!status && bytes)
+        status = plane->kind->copy(plane, &copy, stream);
+    for (int r = 0; r < group->ranks; r++)
+        parts[r] = slot_of(&call, r, 0);
+    return status ? status : sync_ranks(&call);
 }

@@ -202,6 +202,7 @@ static iso_status open_peers(CudaPlane *p, const Door *own, const Door *doors)
         iso_status status = open_peer(p, r, own, &doors[r], &memory);
         if (status)
             return status;
+        p->plane.together |= r != config->rank && !p->opened[r];
         p->plane.slots[r] = (char *)(uintptr_t)(memory + HEAD_BYTES);
         peers[r] = memory + HEAD_FLAGS + 8 * (CuAddress)config->rank;
     }

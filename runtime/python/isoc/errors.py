@@ -36,6 +36,10 @@ class Status(enum.IntEnum):
     WEIGHTS = 25
     DISORDER = 26
     GROUP_BYTES = 27
+    NO_MODEL = 28
+    BAD_WEIGHT = 29
+    STEP_ROWS = 30
+    PAGES = 31
 
 
 class IsoError(RuntimeError):

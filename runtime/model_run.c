@@ -1,0 +1,292 @@
+/* Runs a model's calls: what each tensor is in this step, the rows that go into caches, the rows
+ * that go on into the tail. */
+#include "model_run.h"
+
+#include <string.h>
+
+enum { MAX_TENSORS = 128, DEEP = 8 };
+
+/* ---- where slots are ---- */
+
+static bool rows_are_cut(const iso_model *model, int slot)
+{
+    const MfTensor *tensor;
+    Box box;
+    int64_t rows = 4 * (int64_t)model->ranks;
+    return model_slot_box(model, slot, rows, &tensor, &box) || box.hi[0] - box.lo[0] != rows;
+}
+
+/* Wanted rows that lie as the tail takes them need no copy of their own. */
+static bool in_place(const iso_model *model, const Pass *pass, int slot)
+{
+    return pass->whole && (pass->part == pass->run_rows || !rows_are_cut(model, slot));
+}
+
+char *model_slot_data(const iso_model *model, const Pass *pass, int slot, bool tail)
+{
+    const Slot *s = &model->program.slots[slot];
+    if (!tail || s->first >= model->program.tail)
+        return model->values + s->offset;
+    if (in_place(model, pass, slot))
+        return model->values + s->offset + (size_t)pass->first * s->row_bytes;
+    return model->values + s->gathered;
+}
+
+static char *input_data(const iso_model *model, const Pass *pass, const Slot *slot, bool tail,
+                        int64_t lo)
+{
+    const Batch *b = &model->batch;
+    int64_t row = (tail ? pass->first : 0) + lo;
+    return b->device + b->inputs[tail][slot->from] + (size_t)row * b->input_bytes[slot->from];
+}
+
+/* Pages, or the rows of a packed pass themselves: one sequence behind the other. */
+static void bind_keys(const iso_model *model, const Pass *pass, const Slot *slot,
+                      iso_tensor *tensor)
+{
+    const Program *p = &model->program;
+    int64_t row = 1;
+    for (int i = 2; i < tensor->n_axes; i++)
+        row *= tensor->shape[i];
+    tensor->shape[0] = tensor->shape[1] = 0;
+    tensor->stride[1] = row;
+    tensor->stride[0] = pass->paged ? row * model->config.page : 0;
+    tensor->data = pass->paged
+                       ? model->caches[slot->from]
+                       : model_slot_data(model, pass, p->calls[slot->first].of, false);
+}
+
+static iso_status bind_argument(const iso_model *model, const Pass *pass,
+                                const CallArgument *argument, bool tail, const Box *box,
+                                iso_tensor *tensor)
+{
+    const Slot *slot = &model->program.slots[argument->index];
+    if (argument->weight) {
+        *tensor = model->pieces.piece[model->program.uses[argument->index].piece].tensor;
+        return ISO_OK;
+    }
+    switch (slot->source) {
+    case SLOT_INPUT:
+        tensor->data = input_data(model, pass, slot, tail, box->lo[0]);
+        return ISO_OK;
+    case SLOT_TABLE:
+        tensor->data = model->tables[2 * slot->from + slot->result];
+        tensor->shape[0] = model->config.max_position;
+        return ISO_OK;
+    case SLOT_CACHE:
+        bind_keys(model, pass, slot, tensor);
+        return ISO_OK;
+    case SLOT_OP:
+        tensor->data = model_slot_data(model, pass, argument->index, tail);
+        return ISO_OK;
+    }
+    return iso_fail(ISO_INTERNAL, "a value of no source");
+}
+
+static iso_status bind_call(const iso_model *model, const Pass *pass, int index, int64_t rows,
+                            iso_tensor *tensors)
+{
+    const Program *p = &model->program;
+    const ModelCall *call = &p->calls[index];
+    const MfStatement *s = &p->model->statements[call->statement];
+    const iso_op *op = model->ops[call->statement].op;
+    bool tail = index >= p->tail;
+    iso_status status = ISO_OK;
+    for (int i = 0; i < s->n_arguments + s->n_results && !status; i++) {
+        Box box;
+        status = held_box(op, op->rank, i, rows, &box);
+        if (status)
+            break;
+        box_tensor(&op->op->tensors[i], &box, NULL, &tensors[i]);
+        if (i < s->n_arguments)
+            status = bind_argument(model, pass, &call->arguments[i], tail, &box, &tensors[i]);
+        else
+            tensors[i].data =
+                model_slot_data(model, pass, call->results[i - s->n_arguments], tail);
+    }
+    return status;
+}
+
+/* ---- one call ---- */
+
+static iso_status run_op(iso_model *model, const Pass *pass, int index)
+{
+    const ModelCall *call = &model->program.calls[index];
+    const StatementOp *at = &model->ops[call->statement];
+    const Batch *b = &model->batch;
+    const RowShare *share = &model->shares[at->share];
+    const int side = index >= model->program.tail ? TAIL : HEAD;
+    int64_t rows = side == TAIL ? pass->part : pass->run_rows;
+    int64_t lo = rows * share->index / share->count + (side == TAIL ? pass->first : 0);
+    int n = at->op->op->n_params + at->op->op->n_results;
+    iso_tensor tensors[MAX_TENSORS];
+    iso_keys keys = {
+        .lengths = (const int32_t *)(b->device + b->lengths),
+        .starts = pass->paged ? NULL : (const int32_t *)(b->device + b->starts),
+        .block_table = pass->paged ? (const int32_t *)(b->device + b->table) : NULL,
+        .block_table_stride = b->table_stride,
+        .page = model->config.page,
+        .most_rows = pass->most_rows,
+        .most_keys = pass->most_keys,
+    };
+    iso_run run = {
+        .rows = rows,
+        .rows_device =
+            pass->live ? (const int32_t *)(b->device + b->live[side]) + at->share : NULL,
+        .positions = (const int32_t *)(b->device + b->positions[side]) + lo,
+        .sequences = (const int32_t *)(b->device + b->sequences[side]) + lo,
+        .keys = at->keys ? &keys : NULL,
+        .workspace = model->workspace,
+        .workspace_bytes = model->workspace_bytes,
+        .stream = model->device.stream,
+    };
+    if (n > MAX_TENSORS)
+        return iso_fail(ISO_UNSUPPORTED, "op %s has %d tensors", at->op->op->name, n);
+    iso_status status = bind_call(model, pass, index, rows, tensors);
+    if (status)
+        return status;
+    return model->ranks > 1 ? group_call(model->group, at->op, tensors, n, &run, at->placed)
+                            : iso_op_run(at->op, tensors, n, &run);
+}
+
+/* The rows of one cache, and the cache: [tokens, rest...] and [pages, page, rest...]. */
+static iso_status bind_cache(const iso_model *model, const Pass *pass, const ModelCall *call,
+                             iso_tensor *rows, iso_tensor *cache)
+{
+    const MfTensor *tensor;
+    Box box;
+    int page = model->config.page;
+    iso_status status = model_slot_box(model, call->of, pass->run_rows, &tensor, &box);
+    if (status)
+        return status;
+    box_tensor(tensor, &box, model_slot_data(model, pass, call->of, false), rows);
+    *cache = *rows;
+    cache->data = model->caches[call->cache];
+    cache->n_axes = rows->n_axes + 1;
+    for (int i = rows->n_axes - 1; i >= 1; i--) {
+        cache->shape[i + 1] = rows->shape[i];
+        cache->stride[i + 1] = rows->stride[i];
+    }
+    cache->shape[0] = model->config.pages;
+    cache->shape[1] = page;
+    cache->stride[1] = rows->stride[0];
+    cache->stride[0] = rows->stride[0] * page;
+    return ISO_OK;
+}
+
+/* Caches that are written one after another go in one launch. *call is the last of them. */
+static iso_status write_caches(iso_model *model, const Pass *pass, int *call, int end)
+{
+    enum { AT_ONCE = 4 };
+    const Program *p = &model->program;
+    iso_tensor rows[AT_ONCE], caches[AT_ONCE];
+    iso_status status = ISO_OK;
+    int n = 0, i = *call;
+    for (; i < end && n < AT_ONCE && p->calls[i].cache >= 0 && model->needed[i] && !status; i++) {
+        status = bind_cache(model, pass, &p->calls[i], &rows[n], &caches[n]);
+        n++;
+    }
+    *call = i - 1;
+    if (status || !pass->paged || pass->run_rows == 0)
+        return status;
+    iso_cache_rows what = {
+        .rows = rows,
+        .cache = caches,
+        .n = n,
+        .slots = (const int64_t *)(model->batch.device + model->batch.places),
+    };
+    return iso_cache_write(model->module, &what, model->device.stream);
+}
+
+iso_status model_run_calls(iso_model *model, const Pass *pass, int first, int end)
+{
+    iso_status status = ISO_OK;
+    for (int i = first, done = 0; i < end && !status; i++) {
+        const ModelCall *call = &model->program.calls[i];
+        if (!model->needed[i])
+            continue;
+        status = call->cache >= 0 ? write_caches(model, pass, &i, end) : run_op(model, pass, i);
+        if (!status && call->cache < 0 && model->fault.op)
+            status = model_fault_call(model, pass, i);
+        if (!status && call->cache < 0 && model->trace)
+            status = model_trace_call(model, pass, i);
+        if (!status && model->shares_gpu && ++done % DEEP == 0)
+            status = device_sync(&model->device);
+    }
+    return status;
+}
+
+/* ---- the tail's rows ---- */
+
+/* Every rank's rows lie in its slot of the group: this one takes those that it has of the wanted.
+ */
+static iso_status gather_cut(iso_model *model, const Pass *pass, int index)
+{
+    const Slot *slot = &model->program.slots[index];
+    const iso_op *op = model->ops[model->program.calls[slot->from].statement].op;
+    const MfTensor *tensor;
+    const char *parts[GROUP_RANKS];
+    Box own, to;
+    iso_status status = model_slot_box(model, index, pass->run_rows, &tensor, &own);
+    if (!status)
+        status = model_slot_box(model, index, pass->part, &tensor, &to);
+    if (!status)
+        status = group_share(model->group, op, pass->run_rows, model->values + slot->offset,
+                             (size_t)(own.hi[0] - own.lo[0]) * slot->row_bytes,
+                             model->device.stream, parts);
+    for (int r = 0; r < model->ranks && !status; r++) {
+        Box theirs;
+        status = model_rank_box(model, r, index, pass->run_rows, &theirs);
+        RowCopy copy = {
+            .to = model->values + slot->gathered,
+            .from = parts[r],
+            .from_index = (const int32_t *)(model->batch.device + model->batch.wanted) +
+                          pass->first + to.lo[0],
+            .rows = to.hi[0] - to.lo[0],
+            .first = theirs.lo[0],
+            .count = theirs.hi[0] - theirs.lo[0],
+            .row_bytes = slot->row_bytes,
+        };
+        if (!status && copy.count)
+            status = device_rows(&model->device, &copy);
+    }
+    return status;
+}
+
+static iso_status gather_slot(iso_model *model, const Pass *pass, int index)
+{
+    const Slot *slot = &model->program.slots[index];
+    if (in_place(model, pass, index))
+        return ISO_OK;
+    if (rows_are_cut(model, index))
+        return gather_cut(model, pass, index);
+    RowCopy copy = {
+        .to = model->values + slot->gathered,
+        .from = model->values + slot->offset,
+        .from_index = (const int32_t *)(model->batch.device + model->batch.wanted) + pass->first,
+        .rows = pass->part,
+        .row_bytes = slot->row_bytes,
+    };
+    return device_rows(&model->device, &copy);
+}
+
+static bool slot_needed(const iso_model *model, int index)
+{
+    const Slot *slot = &model->program.slots[index];
+    return slot->crosses && model->needed[slot->from];
+}
+
+iso_status model_run_tail(iso_model *model, const Pass *pass)
+{
+    const Program *p = &model->program;
+    iso_status status = ISO_OK;
+    bool any = false;
+    for (int i = p->tail; i < p->n_calls; i++)
+        any |= model->needed[i];
+    if (!any)
+        return ISO_OK;
+    for (int i = 0; i < p->n_slots && !status; i++)
+        if (slot_needed(model, i))
+            status = gather_slot(model, pass, i);
+    return status ? status : model_run_calls(model, pass, p->tail, p->n_calls);
+}
