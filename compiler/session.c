@@ -248,10 +248,10 @@ static bool root_place(const CallState *c, const ExecBox *box, const DagNode *re
 }
 
 /* Element e of root r, value v: its place in the buffer. */
-static i64 root_index(const RootPlace *place, i64 elements, int root, i64 element, int value)
+static i64 root_index(const RootPlace *place, int root, i64 element, int value)
 {
     i64 row = element / place->columns, column = element % place->columns;
-    i64 values = place->values > 1 ? value * elements : 0;
+    i64 values = value * (place->root_stride / place->values);
     return place->start + root * place->root_stride + values + row * place->row_stride + column;
 }
 
@@ -260,7 +260,7 @@ static void copy_roots(const RootPlace *place, ExecRoots *roots, float *write, c
     for (int r = 0; r < roots->forest.n; r++)
         for (i64 e = 0; e < roots->elements; e++)
             for (int v = 0; v < place->values; v++) {
-                i64 at = root_index(place, roots->elements, r, e, v);
+                i64 at = root_index(place, r, e, v);
                 float *own = &roots->values[(r * roots->elements + e) * place->values + v];
                 if (write)
                     write[at] = *own;
@@ -305,12 +305,14 @@ static bool has_coordinates(const CallState *c)
 static isoc_status run_part(CallState *c, const ExecJob *job)
 {
     ExecRoots *roots;
+    ExecBox *whole = arena_new_of(c->arena, ExecBox); /* the buffer has room for dead rows */
     int n;
     if (!exec_part(job, &roots, &n, c->arena))
         return ISOC_ERROR_USAGE;
+    part_box(&c->session->contract, c->part, c->call->rows, whole);
     for (int i = 0; i < n; i++) {
         RootPlace place;
-        if (!root_place(c, &job->box, c->plan_op->op->reduces.v[roots[i].reduce], &place))
+        if (!root_place(c, whole, c->plan_op->op->reduces.v[roots[i].reduce], &place))
             return ISOC_ERROR_USAGE;
         copy_roots(&place, &roots[i], c->call->roots, NULL);
     }

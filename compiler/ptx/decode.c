@@ -43,7 +43,8 @@ static const Modifier modifiers[] = {
     {"lt", PTX_FLAG_CMP, PTX_LT},   {"le", PTX_FLAG_CMP, PTX_LE},
     {"gt", PTX_FLAG_CMP, PTX_GT},   {"ge", PTX_FLAG_CMP, PTX_GE},
     {"global", PTX_FLAG_SPACE, PTX_GLOBAL}, {"shared", PTX_FLAG_SPACE, PTX_SHARED},
-    {"param", PTX_FLAG_SPACE, PTX_PARAM},
+    {"param", PTX_FLAG_SPACE, PTX_PARAM}, {"const", PTX_FLAG_SPACE, PTX_CONSTANT},
+    {"local", PTX_FLAG_SPACE, PTX_LOCAL},
     {"v2", PTX_FLAG_VEC, 2},        {"v4", PTX_FLAG_VEC, 4},
 };
 

@@ -18,6 +18,7 @@
 #define PTX_EXACT_LIST(X)                                                                          \
     X(CVTA, "cvta.to.global.u64")                                                                  \
     X(CVTA_PARAM, "cvta.param.u64")                                                                \
+    X(CVTA_LOCAL, "cvta.local.u64")                                                                \
     X(BAR, "bar.sync")                                                                             \
     X(BAR_WARP, "bar.warp.sync")                                                                   \
     X(FENCE, "membar.gl")                                                                          \
@@ -83,7 +84,9 @@ typedef enum PtxType {
 } PtxType;
 
 typedef enum PtxCompare { PTX_EQ, PTX_NE, PTX_LT, PTX_LE, PTX_GT, PTX_GE } PtxCompare;
-typedef enum PtxSpace { PTX_NO_SPACE, PTX_GLOBAL, PTX_SHARED, PTX_PARAM } PtxSpace;
+typedef enum PtxSpace {
+    PTX_NO_SPACE, PTX_GLOBAL, PTX_SHARED, PTX_PARAM, PTX_CONSTANT, PTX_LOCAL,
+} PtxSpace;
 typedef enum PtxSpecial {
     PTX_TID_X, PTX_TID_Y, PTX_TID_Z, PTX_NTID_X, PTX_NTID_Y, PTX_NTID_Z, PTX_CTAID_X, PTX_CTAID_Y,
     PTX_CTAID_Z, PTX_NCTAID_X, PTX_NCTAID_Y, PTX_NCTAID_Z, PTX_LANEID, PTX_RANK, PTX_SPECIALS,

@@ -78,6 +78,8 @@ struct PtxCta {
     u64 *shared_shadow;        /* a term per two bytes, or NULL */
     u32 shared_end;
     u8 *param;
+    u8 *local;               /* of all threads, local_bytes each; undefined like registers */
+    u64 *local_shadow;       /* a term per two bytes, or NULL */
     int n_warps;
     PtxWarp *warps;
     struct {
@@ -131,6 +133,18 @@ static inline u64 ptx_value(const PtxWarp *w, const PtxArg *arg, int lane)
             }                                                                                      \
         }                                                                                          \
     } while (0)
+
+/* An operand's address in a lane: a thread's own memory gets the thread's number. */
+static inline u64 ptx_address(const PtxWarp *w, const PtxInst *i, const PtxArg *at, int lane)
+{
+    u64 address = ptx_value(w, at, lane) + (u64)at->imm;
+    if (i->space == PTX_LOCAL)
+        address += (u64)(w->index * PTX_WARP + lane) * PTX_LOCAL_MOST;
+    return address;
+}
+
+/* Where such an address lies in the CTA's own memory of threads; `bytes` past its end: nowhere. */
+u64 ptx_local_place(const PtxCta *cta, u64 address, u32 bytes);
 
 /* ---- memory (memory.c): bytes of a space, or NULL with a finding */
 const PtxRegion *ptx_region_at(PtxCta *cta, u64 address, u32 bytes); /* NULL: none */

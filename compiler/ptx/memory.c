@@ -98,6 +98,38 @@ static const u8 *param_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes)
     return c->param + at;
 }
 
+static const u8 *constant_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes)
+{
+    u64 at = address - PTX_CONSTANT_BASE;
+    u32 size = c->launch->kernel->constant_bytes;
+    if (at > size || size - at < bytes) {
+        ptx_fault(c, i, "reads %u bytes of the constants at %lld, of %u", bytes, (long long)at,
+                  size);
+        return NULL;
+    }
+    return c->launch->kernel->constants + at;
+}
+
+u64 ptx_local_place(const PtxCta *c, u64 address, u32 bytes)
+{
+    u64 at = address - PTX_LOCAL_BASE, thread = at / PTX_LOCAL_MOST;
+    u32 size = c->launch->kernel->local_bytes;
+    at %= PTX_LOCAL_MOST;
+    bool inside = thread < (u64)c->n_warps * PTX_WARP && at <= size && size - at >= bytes;
+    return inside ? thread * size + at : UINT64_MAX;
+}
+
+static u8 *local_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, bool write)
+{
+    u64 at = ptx_local_place(c, address, bytes);
+    if (at == UINT64_MAX) {
+        ptx_fault(c, i, "%s %u bytes outside of a thread's own memory", write ? "writes" : "reads",
+                  bytes);
+        return NULL;
+    }
+    return c->local + at;
+}
+
 static bool misaligned(PtxCta *c, const PtxInst *i, u64 address, u32 bytes)
 {
     if (bytes > 16 || address % bytes == 0)
@@ -113,6 +145,10 @@ const u8 *ptx_read_at(PtxCta *c, const PtxInst *i, PtxSpace space, u64 address, 
         return NULL;
     if (space == PTX_SHARED)
         return shared_at(c, i, address, bytes, false);
+    if (space == PTX_CONSTANT)
+        return constant_at(c, i, address, bytes);
+    if (space == PTX_LOCAL)
+        return local_at(c, i, address, bytes, false);
     return space == PTX_PARAM ? param_at(c, i, address, bytes)
                               : global_at(c, i, address, bytes, false);
 }
@@ -125,7 +161,9 @@ u8 *ptx_write_at(PtxCta *c, const PtxInst *i, PtxSpace space, u64 address, u32 b
         return shared_at(c, i, address, bytes, true);
     if (space == PTX_GLOBAL)
         return global_at(c, i, address, bytes, true);
-    ptx_fault(c, i, "writes to the parameters");
+    if (space == PTX_LOCAL)
+        return local_at(c, i, address, bytes, true);
+    ptx_fault(c, i, "writes to the parameters, or to constants");
     return NULL;
 }
 
@@ -163,7 +201,7 @@ RUN(load)
     const PtxArg *at = &i->args[n];
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
-        u64 address = ptx_value(w, at, l) + (u64)at->imm;
+        u64 address = ptx_address(w, i, at, l);
         const u8 *from = ptx_read_at(c, i, (PtxSpace)i->space, address, each * n);
         if (!from)
             return false;
@@ -179,7 +217,7 @@ RUN(store)
     const PtxArg *at = &i->args[0];
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
-        u64 address = ptx_value(w, at, l) + (u64)at->imm;
+        u64 address = ptx_address(w, i, at, l);
         u8 *to = ptx_write_at(c, i, (PtxSpace)i->space, address, each * n);
         if (!to)
             return false;
@@ -265,6 +303,7 @@ PtxRun ptx_find_memory(const PtxInst *i)
     case PTX_ATOM_INC: return ptx_shape(i, "rar") ? atomic_inc : NULL;
     case PTX_ATOM_ADD: return ptx_shape(i, "rar") ? atomic_add : NULL;
     case PTX_CVTA:
+    case PTX_CVTA_LOCAL:
     case PTX_CVTA_PARAM: return ptx_shape(i, "ll") ? cvta : NULL;
     case PTX_FENCE:
     case PTX_FENCE_INIT: return i->n_args == 0 ? fence : NULL;

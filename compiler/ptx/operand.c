@@ -132,6 +132,14 @@ static bool symbol_address(PtxParse *p, Str name, u64 *address)
             return true;
         }
     for (int own = 0; own < 2; own++) {
+        const PtxShared *v = own ? p->local.v : p->constants.v;
+        for (int i = 0; i < (own ? p->local.n : p->constants.n); i++)
+            if (str_eq(v[i].name, name)) {
+                *address = (own ? PTX_LOCAL_BASE : PTX_CONSTANT_BASE) + v[i].address;
+                return true;
+            }
+    }
+    for (int own = 0; own < 2; own++) {
         const PtxShared *v = own ? p->own_shared.v : p->shared.v;
         int n = own ? p->own_shared.n : p->shared.n;
         for (int i = 0; i < n; i++)

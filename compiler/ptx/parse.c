@@ -63,6 +63,58 @@ static void kernel_shared(PtxParse *p)
     vec_push(p->arena, &p->own_shared, variable);
 }
 
+/* After the variable's name: = {bytes}, or = one number. */
+static void read_values(PtxParse *p, u8 *bytes, u32 size, u32 each)
+{
+    bool list = ptx_eat(p, '{');
+    u64 value;
+    for (u32 at = 0; at < size; at += each) {
+        if (!ptx_number(p, &value))
+            ptx_fail(p, "a constant of an unknown form");
+        memcpy(bytes + at, &value, each);
+        if (!ptx_eat(p, ','))
+            break;
+    }
+    if (list)
+        ptx_need(p, '}');
+}
+
+/* Constants that a kernel reads. */
+static void module_constant(PtxParse *p)
+{
+    PtxShared variable = {0};
+    u32 end = (u32)p->constant_bytes.n;
+    u64 each = 1;
+    const char *start = p->at;
+    Str word = ptx_word(p);
+    if (str_is(word, ".align") && ptx_number(p, &each))
+        word = ptx_word(p);
+    each = (u64)type_bytes(p, word);
+    p->at = start;
+    read_variable(p, &variable);
+    if (variable.dynamic)
+        ptx_fail(p, "a constant without a size");
+    place(&variable, &end);
+    while ((u32)p->constant_bytes.n < end)
+        vec_push(p->arena, &p->constant_bytes, 0);
+    if (ptx_eat(p, '='))
+        read_values(p, p->constant_bytes.v + variable.address, variable.size, (u32)each);
+    ptx_need(p, ';');
+    vec_push(p->arena, &p->constants, variable);
+}
+
+/* Memory of each thread's own. */
+static void kernel_local(PtxParse *p)
+{
+    PtxShared variable = {0};
+    read_variable(p, &variable);
+    ptx_need(p, ';');
+    place(&variable, &p->kernel->local_bytes);
+    if (p->kernel->local_bytes > PTX_LOCAL_MOST)
+        ptx_fail(p, "too much memory of each thread's own");
+    vec_push(p->arena, &p->local, variable);
+}
+
 static void read_params(PtxParse *p)
 {
     PtxKernel *k = p->kernel;
@@ -115,6 +167,8 @@ static void read_directive(PtxParse *p, Str word)
         ptx_declare_regs(p);
     else if (str_is(word, ".shared"))
         kernel_shared(p);
+    else if (str_is(word, ".local"))
+        kernel_local(p);
     else if (str_is(word, ".loc"))
         ptx_skip_line(p);
     else if (str_is(word, ".pragma"))
@@ -213,9 +267,11 @@ static void read_kernel(PtxParse *p)
 {
     PtxKernel kernel = {.shared_static = PTX_SHARED_BASE, .cluster = 1};
     p->kernel = &kernel;
-    p->regs.n = p->labels.n = p->targets.n = p->own_shared.n = 0;
+    p->regs.n = p->labels.n = p->targets.n = p->own_shared.n = p->local.n = 0;
     ptx_take_words(p, PTX_WARP); /* row 0 is nobody's */
     kernel.name = ptx_word(p);
+    kernel.constants = p->constant_bytes.v;
+    kernel.constant_bytes = (u32)p->constant_bytes.n;
     for (int i = 0; i < p->shared.n; i++)
         place(&p->shared.v[i], &kernel.shared_static);
     read_params(p);
@@ -239,6 +295,8 @@ static void read_module(PtxParse *p)
             continue;
         else if (str_is(word, ".global"))
             ptx_skip_past(p, ';'); /* constants that no kernel reads: their names stay unknown */
+        else if (str_is(word, ".const"))
+            module_constant(p);
         else if (str_is(word, ".shared"))
             module_shared(p);
         else if (str_is(word, ".entry"))

@@ -12,7 +12,7 @@ typedef struct PtxLabel {
     int at;
 } PtxLabel;
 
-/* A shared variable: its address, and 0 bytes where it is the dynamic part. */
+/* A variable: its address, and 0 bytes where it is the dynamic part of shared memory. */
 typedef struct PtxShared {
     Str name;
     u32 align, size, address;
@@ -31,6 +31,8 @@ typedef struct PtxParse {
     VEC(PtxLabel) labels;
     VEC(Str) targets; /* per instruction; empty: no branch */
     VEC(PtxShared) shared, own_shared; /* the module's, the kernel's */
+    VEC(PtxShared) constants, local;   /* the module's, the kernel's; addresses are generic */
+    VEC(u8) constant_bytes;
 } PtxParse;
 
 /* ---- the cursor (lex.c) */

@@ -36,6 +36,9 @@ typedef struct PtxKernel {
     PtxParam params[8];
     u32 param_bytes;
     u32 shared_static; /* bytes, from PTX_SHARED_BASE on */
+    u32 local_bytes;   /* of a thread */
+    const u8 *constants; /* the module's */
+    u32 constant_bytes;
     u32 max_threads;   /* .maxntid; 0: not stated */
     u32 cluster;       /* CTAs of one, along x */
     u32 words;         /* of the registers' file */
@@ -53,7 +56,11 @@ enum {
     PTX_WARP = 32,
     PTX_CLUSTER_MAX = 8,
 };
-#define PTX_PARAM_BASE ((u64)1 << 56) /* where the parameters lie in generic addresses */
+/* Where the parameters, the module's constants and a thread's own memory lie in generic addresses. */
+#define PTX_PARAM_BASE ((u64)1 << 56)
+#define PTX_CONSTANT_BASE ((u64)1 << 57)
+#define PTX_LOCAL_BASE ((u64)1 << 58)
+enum { PTX_LOCAL_MOST = 1 << 20 }; /* bytes of a thread, and from one thread's to the next's */
 
 /* False with a sentence that has the line in *problem: a text that is no PTX, or an instruction
  * that the machine does not know. Safe on any text. */

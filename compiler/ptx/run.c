@@ -1,5 +1,6 @@
 /* Grids: CTA after CTA, its warps in turns. */
 #include "machine.h"
+#include "term.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,6 +34,11 @@ u64 ptx_random(PtxCta *c)
 /* ---- one CTA ----------------------------------------------------------------------------------
  */
 
+static size_t local_bytes(const PtxCta *c)
+{
+    return (size_t)c->n_warps * PTX_WARP * c->launch->kernel->local_bytes;
+}
+
 static void start_cta(PtxCta *c)
 {
     c->failed = false;
@@ -42,6 +48,9 @@ static void start_cta(PtxCta *c)
     memset(c->barrier, 0, sizeof c->barrier);
     memset(c->shared_known, 0, c->shared_end);
     memset(c->shared, 0xa5, c->shared_end);
+    memset(c->local, 0xa5, local_bytes(c));
+    for (size_t k = 0; c->local_shadow && k < local_bytes(c) / 2; k++)
+        c->local_shadow[k] = TERM_UNDEFINED;
     if (c->shared_shadow)
         memset(c->shared_shadow, 0, (c->shared_end / 2 + 8) * sizeof *c->shared_shadow);
     for (int w = 0; w < c->n_warps; w++)
@@ -162,8 +171,11 @@ static bool open_cta(PtxCta *c)
     c->shared_known = arena_alloc(c->arena, shared + 16);
     if (a->terms)
         c->shared_shadow = arena_array(c->arena, u64, shared / 2 + 8);
-    c->param = arena_alloc(c->arena, a->kernel->param_bytes + 16);
     c->n_warps = (int)(threads + PTX_WARP - 1) / PTX_WARP;
+    c->local = arena_alloc(c->arena, local_bytes(c) + 16);
+    if (a->terms)
+        c->local_shadow = arena_array(c->arena, u64, local_bytes(c) / 2 + 8);
+    c->param = arena_alloc(c->arena, a->kernel->param_bytes + 16);
     c->warps = arena_array(c->arena, PtxWarp, c->n_warps);
     for (int w = 0; w < c->n_warps; w++) {
         c->warps[w].file = new_file(c->arena, a->kernel->words);

@@ -313,6 +313,7 @@ static int written_operands(const PtxInst *i)
     case PTX_ELECT: return 2;
     case PTX_CVTA:
     case PTX_CVTA_PARAM:
+    case PTX_CVTA_LOCAL:
     case PTX_ATOM_INC:
     case PTX_ATOM_ADD:
     case PTX_BALLOT:

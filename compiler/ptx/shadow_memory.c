@@ -14,23 +14,32 @@ static void read_region(const PtxRegion *r, u64 address, u32 bytes, u64 *terms)
     }
 }
 
+/* Of shared memory and a thread's own; NULL: what has no terms. */
+static u64 *shadow_at(PtxCta *c, PtxSpace space, u64 address, u32 bytes)
+{
+    if (space == PTX_SHARED && address <= c->shared_end && c->shared_end - address >= bytes)
+        return c->shared_shadow + address / 2;
+    u64 at = space == PTX_LOCAL ? ptx_local_place(c, address, bytes) : UINT64_MAX;
+    return at == UINT64_MAX ? NULL : c->local_shadow + at / 2;
+}
+
 void ptx_shadow_read(PtxCta *c, PtxSpace space, u64 address, u32 bytes, u64 *terms)
 {
     const PtxRegion *r = space == PTX_GLOBAL ? ptx_region_at(c, address, bytes) : NULL;
     if (r)
         read_region(r, address, bytes, terms);
+    const u64 *from = r ? NULL : shadow_at(c, space, address, bytes);
     for (u32 k = 0; !r && k < bytes / 2; k++)
-        terms[k] = space == PTX_SHARED ? c->shared_shadow[address / 2 + k] : TERM_CONCRETE;
+        terms[k] = from ? from[k] : TERM_CONCRETE;
 }
 
 void ptx_shadow_write(PtxCta *c, PtxSpace space, u64 address, u32 bytes, const u64 *terms)
 {
     const PtxRegion *r = space == PTX_GLOBAL ? ptx_region_at(c, address, bytes) : NULL;
-    if (space == PTX_SHARED && (address > c->shared_end || c->shared_end - address < bytes))
-        return; /* the number's own write is the finding */
+    u64 *to = shadow_at(c, space, address, bytes); /* outside: the number's write is the finding */
     for (u32 k = 0; k < bytes / 2; k++)
-        if (space == PTX_SHARED)
-            c->shared_shadow[address / 2 + k] = terms[k];
+        if (to)
+            to[k] = terms[k];
         else if (r && r->shadow)
             r->shadow[(address - (u64)(uintptr_t)r->base) / 2 + k] = terms[k];
 }
@@ -56,7 +65,7 @@ static bool address_of(PtxCta *c, PtxWarp *w, const PtxInst *i, const PtxArg *at
 {
     if (w->taint[at->row] >> l & 1)
         return ptx_fault(c, i, "an address that depends on an input, or on nothing");
-    *address = ptx_value(w, at, l) + (u64)at->imm;
+    *address = ptx_address(w, i, at, l);
     return true;
 }
 
