@@ -105,6 +105,7 @@ static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function
         .numerics = m->numerics,
         .seed = m->seed,
         .terms = m->terms,
+        .tests = m->tests,
         .limit = m->limit,
         .wanted = m->wanted,
         .wanted_self = m->wanted_self,

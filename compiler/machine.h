@@ -13,6 +13,7 @@ typedef struct Machine {
     const FdpaClass *numerics;
     const PtxMemory *memory;
     u64 seed;
+    struct PtxTests *tests; /* with `terms`, or NULL */
     bool terms;
     u64 limit;        /* instructions of one CTA; 0: none */
     /* Which CTAs of a launch run; NULL: all. */

@@ -104,9 +104,13 @@ void verify_ptx_keys(PtxTrial *r)
     make_rows(k, r->worker->input->seed);
     make_pages(k, r->worker->input->seed, r->arena);
     r->rows = k->n_rows;
+    i64 lo, hi;
+    part_rows_of(op_part(r->op, r->job->phase), r->rows, &lo, &hi);
+    r->position = k->position + lo;
+    r->sequence = k->sequence + lo;
 }
 
-static int coordinate_axis(const PtxTrial *r, int tensor, MfCoordinate kind)
+int verify_ptx_coordinate_axis(const PtxTrial *r, int tensor, MfCoordinate kind)
 {
     const Manifest *m = r->worker->module->manifest;
     const MfTensor *declared = &r->op->op->tensors[tensor];
@@ -127,16 +131,16 @@ bool verify_ptx_copied(const PtxTrial *r, int tensor)
 
 bool verify_ptx_stored(const PtxTrial *r, int index)
 {
-    return r->keys && coordinate_axis(r, index, MF_SEQUENCE) >= 0;
+    return r->keys && verify_ptx_coordinate_axis(r, index, MF_SEQUENCE) >= 0;
 }
 
 void verify_ptx_shape(const PtxTrial *r, int index, iso_tensor *tensor)
 {
     const PtxKeys *k = r->keys;
     i64 stride = 1;
-    tensor->shape[coordinate_axis(r, index, MF_SEQUENCE)] =
+    tensor->shape[verify_ptx_coordinate_axis(r, index, MF_SEQUENCE)] =
         k->mode == IN_PAGES ? k->pages : k->mode == PACKED ? 1 : REQUESTS;
-    tensor->shape[coordinate_axis(r, index, MF_POSITION)] =
+    tensor->shape[verify_ptx_coordinate_axis(r, index, MF_POSITION)] =
         k->mode == IN_PAGES ? k->page : k->mode == PACKED ? k->total + 3 : k->longest;
     for (int i = tensor->n_axes - 1; i >= 0; i--) {
         tensor->stride[i] = stride;
@@ -182,8 +186,8 @@ static void put_odd(PtxTensor *t, i64 at)
 void verify_ptx_fill_keys(PtxTrial *r, int index)
 {
     PtxTensor *t = &r->tensor[index];
-    int sequence = coordinate_axis(r, index, MF_SEQUENCE);
-    int position = coordinate_axis(r, index, MF_POSITION);
+    int sequence = verify_ptx_coordinate_axis(r, index, MF_SEQUENCE);
+    int position = verify_ptx_coordinate_axis(r, index, MF_POSITION);
     bool values = r->spec->bindings[r->spec->attend.values].tensor == index;
     for (i64 at = 0; at < t->elements; at++) {
         int key, s = owner_of(r->keys, at / t->tensor.stride[sequence] % t->tensor.shape[sequence],
@@ -211,10 +215,6 @@ static const int32_t *pass(PtxTrial *r, const char *name, const int *from, i64 n
 bool verify_ptx_pass_keys(PtxTrial *r, iso_run *run)
 {
     PtxKeys *k = r->keys;
-    i64 lo, hi;
-    part_rows_of(op_part(r->op, r->job->phase), r->rows, &lo, &hi);
-    run->positions = pass(r, "the positions", k->position + lo, hi - lo);
-    run->sequences = pass(r, "the sequences", k->sequence + lo, hi - lo);
     k->passed.lengths = pass(r, "the lengths", lengths, REQUESTS);
     if (k->mode == PACKED)
         k->passed.starts = pass(r, "the starts", k->starts, REQUESTS);
@@ -229,4 +229,25 @@ isoc_keys verify_ptx_executor_keys(const PtxTrial *r)
 {
     const iso_keys *k = &r->keys->passed;
     return (isoc_keys){k->lengths, k->starts, k->block_table, k->block_table_stride, k->page};
+}
+
+/* ---- for terms ------------------------------------------------------------------------------- */
+
+static void place(const void *self, int sequence, i64 key, i64 *a, i64 *b)
+{
+    const PtxKeys *k = self;
+    i64 page = k->mode == IN_PAGES ? k->page : 1;
+    *a = k->mode == BY_STRIDES ? sequence : 0;
+    *b = k->mode == PACKED ? k->starts[sequence] + key : key % page;
+    if (k->mode == BY_STRIDES)
+        *b = key;
+    if (k->mode == IN_PAGES)
+        *a = k->table[sequence * k->passed.block_table_stride + key / page];
+}
+
+const TermsKeys *verify_ptx_terms_keys(const PtxTrial *r)
+{
+    TermsKeys *keys = arena_new_of(r->arena, TermsKeys);
+    *keys = (TermsKeys){lengths, place, r->keys};
+    return keys;
 }

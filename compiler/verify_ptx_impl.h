@@ -8,6 +8,7 @@
 #include "machine.h"
 #include "module.h"
 #include "verify_ptx.h"
+#include "verify_terms.h"
 
 enum {
     PTX_UNEVEN_BASE = 1, /* nothing is aligned but to its element */
@@ -102,6 +103,8 @@ typedef struct PtxKeys PtxKeys;
 /* One launch as it is tried. */
 enum { PTX_MAX_TENSORS = 32, PTX_MAX_TILES = 64 };
 
+typedef struct PtxProof PtxProof;
+
 typedef struct PtxTrial {
     PtxWorker *worker;
     const PtxJob *job;
@@ -118,14 +121,30 @@ typedef struct PtxTrial {
     iso_tensor passed[PTX_MAX_TENSORS];
     PtxTensor roots; /* PART: what it writes */
     const void **sources; /* JOIN */
+    const int32_t *position, *sequence; /* of each row of the part */
     PtxKeys *keys;        /* ATTEND */
     iso_run run;          /* as it was passed */
     int n_tiles;
     i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
 } PtxTrial;
 
-/* Compares the terms of all that was written with the contract's (verify_ptx_prove.c). */
-void verify_ptx_prove(PtxTrial *trial);
+/* ---- terms (verify_ptx_prove.c) */
+
+/* Before the machine runs: NULL where the op's terms cannot be written, which the outcome says. */
+PtxProof *verify_ptx_prove_open(PtxTrial *trial);
+/* Compares the terms of all that was written with the contract's. */
+void verify_ptx_prove(PtxProof *proof);
+
+/* ---- tokens (verify_ptx_tables.c) */
+
+/* Gives each row of the part a position and a sequence, which are in no order. */
+void verify_ptx_coordinates(PtxTrial *trial);
+/* Tables get an entry for each coordinate. */
+void verify_ptx_table_shape(const PtxTrial *trial, int tensor, iso_tensor *shape);
+/* The length of the tensor's axis that is a coordinate of this kind; 0: it has none. */
+i64 verify_ptx_table(const PtxTrial *trial, int tensor, MfCoordinate kind);
+/* Sets what a run needs of them; false if memory is short. */
+bool verify_ptx_pass_coordinates(PtxTrial *trial);
 
 /* ---- attention (verify_ptx_attend.c) */
 
@@ -141,6 +160,10 @@ void verify_ptx_fill_keys(PtxTrial *trial, int tensor);
 bool verify_ptx_pass_keys(PtxTrial *trial, iso_run *run);
 /* The same for the executor, once they are passed. */
 isoc_keys verify_ptx_executor_keys(const PtxTrial *trial);
+/* And for terms. */
+const TermsKeys *verify_ptx_terms_keys(const PtxTrial *trial);
+/* An axis of the tensor that is a coordinate of this kind, or -1. */
+int verify_ptx_coordinate_axis(const PtxTrial *trial, int tensor, MfCoordinate kind);
 
 /* The place of element `at` of memory among the elements without gaps; -1: in a gap. */
 static inline i64 verify_ptx_flat(const PtxTensor *t, i64 at)

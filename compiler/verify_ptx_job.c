@@ -1,6 +1,8 @@
 /* One launch: tensors, the machine's run, the executor's, the comparison. */
 #include "verify_ptx_impl.h"
 
+#include "ptx/tests.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -235,6 +237,8 @@ static bool make_tensor(PtxTrial *r, int index)
         return false;
     if (verify_ptx_stored(r, index))
         verify_ptx_shape(r, index, &t->tensor);
+    else if (!r->keys)
+        verify_ptx_table_shape(r, index, &t->tensor);
     u8 uneven = copied_by_box(r, index) ? 0 : unevenness(r, index);
     lay_out(t, bytes[t->tensor.dtype], uneven & PTX_UNEVEN_ROWS);
     r->place.shift = uneven & PTX_UNEVEN_BASE ? (size_t)t->element : 0;
@@ -329,15 +333,7 @@ static iso_status launch(PtxTrial *r)
 {
     int n = r->n_params + r->n_results;
     r->run = (iso_run){.rows = r->rows, .schedule = r->job->schedule};
-    size_t bytes = (size_t)r->rows * 4;
-    int32_t *positions =
-        (int32_t *)(void *)verify_ptx_buffer(&r->place, "the positions", bytes, bytes);
-    if (!positions)
-        return ISO_OUT_OF_MEMORY;
-    for (i64 i = 0; i < r->rows; i++)
-        positions[i] = (int32_t)i;
-    r->run.positions = positions;
-    if (r->keys && !verify_ptx_pass_keys(r, &r->run))
+    if (!verify_ptx_pass_coordinates(r) || (r->keys && !verify_ptx_pass_keys(r, &r->run)))
         return ISO_OUT_OF_MEMORY;
     if (r->live_rows < r->part_rows) {
         int32_t *live = (int32_t *)(void *)verify_ptx_buffer(&r->place, "the live rows", 4, 4);
@@ -565,24 +561,26 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = worker->input->prove && r->spec->family != MF_ATTEND};
+                          .terms = worker->input->prove != NULL};
     choose_rows(r);
+    verify_ptx_coordinates(r);
     outcome->rows = r->rows;
     worker->module->multiprocessors = MACHINE_MULTIPROCESSORS;
     if (is_gemm(r))
         choose_tiles(r);
     if (is_gemm(r) && is_persistent(r))
         worker->module->multiprocessors = (int)(clusters(r) * r->spec->gemm.cluster);
-    if (!make_tensors(r))
+    PtxTests tests = {.arena = arena};
+    PtxProof *proof = NULL;
+    worker->machine.tests = r->keys && r->place.terms ? &tests : NULL;
+    if (!make_tensors(r)) {
         outcome->finding = STR("no memory for the tensors");
-    else
+    } else {
+        proof = r->place.terms ? verify_ptx_prove_open(r) : NULL;
         run_machine(r);
-    if (!outcome->finding.n && !outcome->skipped && r->place.terms)
-        verify_ptx_prove(r);
-    if (worker->input->prove && r->keys) {
-        outcome->refused = true; /* whether a value is a number is no term */
-        outcome->unlike = STR("no terms for block forms");
     }
+    if (!outcome->finding.n && !outcome->skipped && proof)
+        verify_ptx_prove(proof);
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))
             compare_all(r);

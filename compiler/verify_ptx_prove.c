@@ -2,20 +2,19 @@
 #include "verify_ptx_impl.h"
 
 #include "ptx/term.h"
-#include "verify_terms.h"
 
 #include <string.h>
 
 enum { WHOLE = 1 }; /* of a 32-bit value's upper half, as ptx/term.h has it */
 
-typedef struct Proof {
+struct PtxProof {
     PtxTrial *trial;
     const PlanOp *at;
     const Part *part;
     const Kernel *kernel;
     Terms *terms;
     const Contract *contract;
-} Proof;
+};
 
 static const PlanOp *plan_op(const PtxTrial *r)
 {
@@ -29,7 +28,7 @@ static const PlanOp *plan_op(const PtxTrial *r)
     return NULL;
 }
 
-static void range_of(const Proof *p, int atom, i64 *lo, i64 *hi)
+static void range_of(const PtxProof *p, int atom, i64 *lo, i64 *hi)
 {
     if (p->contract->axes[p->contract->atom_axis[atom]].free)
         part_rows(p->part, p->trial->rows, lo, hi);
@@ -38,7 +37,7 @@ static void range_of(const Proof *p, int atom, i64 *lo, i64 *hi)
 }
 
 /* The global indices of a place in a row-major box of atoms; gives what is left of the place. */
-static i64 indices_of(const Proof *p, const int *atoms, int n, i64 at, i64 *index)
+static i64 indices_of(const PtxProof *p, const int *atoms, int n, i64 at, i64 *index)
 {
     for (int i = n - 1; i >= 0; i--) {
         i64 lo, hi;
@@ -49,7 +48,7 @@ static i64 indices_of(const Proof *p, const int *atoms, int n, i64 at, i64 *inde
     return at;
 }
 
-static void describe(const Proof *p, const char *what, u64 mask, const i64 *index)
+static void describe(const PtxProof *p, const char *what, u64 mask, const i64 *index)
 {
     Text text = {.arena = p->trial->arena};
     text_printf(&text, "%s", what);
@@ -61,14 +60,21 @@ static void describe(const Proof *p, const char *what, u64 mask, const i64 *inde
     p->trial->outcome->unlike = text_str(&text);
 }
 
-static void judge(const Proof *p, const PtxTensor *t, i64 at, u64 wanted, const char *what,
-                  u64 mask, const i64 *index)
+/* The term of an element; what no input reached is a constant. 0: halves of several terms. */
+static u64 term_at(const PtxTensor *t, i64 at)
 {
     const u64 *own = &t->shadow[t->element == 4 ? 2 * at : at];
-    bool same = own[0] == wanted && wanted != 0 && (t->element == 2 || own[1] == WHOLE);
-    u32 bits = 0;
-    memcpy(&bits, (const u8 *)t->tensor.data + at * t->element, (size_t)t->element);
-    same |= own[0] == 0 && (t->element == 2 || own[1] == 0) && wanted == ptx_term_const(bits);
+    u32 value = 0;
+    memcpy(&value, (const u8 *)t->tensor.data + at * t->element, (size_t)t->element);
+    if (t->element == 4 && own[1] != WHOLE)
+        return own[0] | own[1] ? 0 : ptx_term_const(value);
+    return own[0] ? own[0] : ptx_term_const(value);
+}
+
+static void judge(const PtxProof *p, const PtxTensor *t, i64 at, u64 wanted, const char *what,
+                  u64 mask, const i64 *index)
+{
+    bool same = term_at(t, at) == wanted && wanted != 0;
     PtxOutcome *o = p->trial->outcome;
     if (same)
         o->proved++;
@@ -76,7 +82,7 @@ static void judge(const Proof *p, const PtxTensor *t, i64 at, u64 wanted, const 
         describe(p, what, mask, index);
 }
 
-static void prove_result(const Proof *p, int result)
+static void prove_result(const PtxProof *p, int result)
 {
     const PtxTensor *t = &p->trial->tensor[p->trial->n_params + result];
     const Tensor *declared = &p->at->op->op->results[result];
@@ -94,7 +100,7 @@ static void prove_result(const Proof *p, int result)
  */
 
 /* All elements of a reduction over these dimensions. */
-static void prove_roots(const Proof *p, const DagNode *reduce, const PlanDim *const *dims,
+static void prove_roots(const PtxProof *p, const DagNode *reduce, const PlanDim *const *dims,
                         int n_dims, int roots)
 {
     const PtxTensor *t = &p->trial->roots;
@@ -109,16 +115,17 @@ static void prove_roots(const Proof *p, const DagNode *reduce, const PlanDim *co
         i64 rest = at;
         for (int d = n_dims - 1; d >= 0; d--)
             rest = indices_of(p, dims[d]->atoms, dims[d]->n_atoms, rest, index);
-        for (int root = 0; root < roots; root++) {
-            i64 place = terms_root_place(p->terms, p->trial->op->rank, reduce, root, index);
+        for (int i = 0; i < roots * monoid_values(reduce->monoid); i++) {
+            int root = i / monoid_values(reduce->monoid), v = i % monoid_values(reduce->monoid);
+            i64 place = terms_root_place(p->terms, p->trial->op->rank, reduce, root, v, index);
             if (place >= 0 && t->known[place * 4])
-                judge(p, t, place, terms_root(p->terms, reduce, root, index), "root", reduce->mask,
-                      index);
+                judge(p, t, place, terms_root(p->terms, reduce, root, v, index), "root",
+                      reduce->mask, index);
         }
     }
 }
 
-static void prove_gemm_roots(const Proof *p)
+static void prove_gemm_roots(const PtxProof *p)
 {
     const Gemm *gemm = &p->kernel->gemm;
     for (int g = 0; g < gemm->n_groups; g++)
@@ -128,7 +135,7 @@ static void prove_gemm_roots(const Proof *p)
         }
 }
 
-static void prove_row_roots(const Proof *p)
+static void prove_row_roots(const PtxProof *p)
 {
     const PlanDim *dims[MAX_DIMS];
     for (int d = 0; d < p->kernel->n_dims - 1; d++)
@@ -139,7 +146,19 @@ static void prove_row_roots(const Proof *p)
 /* ---- all --------------------------------------------------------------------------------------
  */
 
-static bool open_proof(Proof *p)
+static const TermsTensor *params_of(const PtxTrial *r)
+{
+    TermsTensor *params = arena_array(r->arena, TermsTensor, r->n_params + 1);
+    for (int i = 0; i < r->n_params; i++) {
+        const PtxTensor *t = &r->tensor[i];
+        params[i] = (TermsTensor){t->tensor.data, t->line, t->pitch,
+                                  verify_ptx_table(r, i, MF_SEQUENCE),
+                                  verify_ptx_table(r, i, MF_POSITION)};
+    }
+    return params;
+}
+
+static bool open_proof(PtxProof *p)
 {
     PtxTrial *r = p->trial;
     const VerifyPtxInput *input = r->worker->input;
@@ -147,17 +166,12 @@ static bool open_proof(Proof *p)
     bool joins = r->job->phase == ISO_PHASE_JOIN;
     p->at = plan_op(r);
     if (p->at) {
-        i64 *line = arena_array(r->arena, i64, r->n_params + 1);
-        i64 *pitch = arena_array(r->arena, i64, r->n_params + 1);
-        const int32_t **indices = arena_array(r->arena, const int32_t *, r->n_params + 1);
-        for (int i = 0; i < r->n_params; i++) {
-            line[i] = r->tensor[i].line, pitch[i] = r->tensor[i].pitch;
-            indices[i] = r->tensor[i].indices ? r->tensor[i].tensor.data : NULL;
-        }
         TermsSetup setup = {
-            .indices = indices,
-            .line = line,
-            .pitch = pitch,
+            .params = params_of(r),
+            .positions = r->position,
+            .sequences = r->sequence,
+            .keys = r->keys ? verify_ptx_terms_keys(r) : NULL,
+            .tests = r->worker->machine.tests,
             .plan = input->prove,
             .at = p->at,
             .rank = r->op->rank,
@@ -179,18 +193,44 @@ static bool open_proof(Proof *p)
     return p->terms != NULL;
 }
 
-void verify_ptx_prove(PtxTrial *trial)
+/* What attention weighs by is known to have no sign before it is met: a column of each row has it
+ * computed. */
+static void prepare(const PtxProof *p)
 {
-    Proof p = {.trial = trial};
-    if (!open_proof(&p)) {
-        trial->outcome->refused = true;
-        return;
+    const Tensor *result = &p->at->op->op->results[0];
+    const Attend *attend = &p->kernel->attend.computes;
+    i64 index[MAX_ATOMS] = {0}, n = p->trial->tensor[p->trial->n_params].elements;
+    for (i64 at = 0; at < n; at++) {
+        bool first = true;
+        indices_of(p, result->atoms, result->n_atoms, at, index);
+        for (int i = 0; i < result->n_atoms; i++)
+            first &= attend->rows >> result->atoms[i] & 1 || index[result->atoms[i]] == 0;
+        if (first)
+            terms_result(p->terms, 0, index);
     }
-    if (trial->job->phase != ISO_PHASE_PART)
-        for (int i = 0; i < trial->n_results; i++)
-            prove_result(&p, i);
-    else if (p.kernel->family == FAMILY_GEMM)
-        prove_gemm_roots(&p);
+}
+
+PtxProof *verify_ptx_prove_open(PtxTrial *trial)
+{
+    PtxProof *p = arena_new_of(trial->arena, PtxProof);
+    p->trial = trial;
+    if (!open_proof(p)) {
+        trial->outcome->refused = true;
+        return NULL;
+    }
+    if (p->kernel->family == FAMILY_ATTEND)
+        prepare(p);
+    return p;
+}
+
+void verify_ptx_prove(PtxProof *p)
+{
+    const PtxTrial *r = p->trial;
+    if (r->job->phase != ISO_PHASE_PART)
+        for (int i = 0; i < r->n_results; i++)
+            prove_result(p, i);
+    else if (p->kernel->family == FAMILY_GEMM)
+        prove_gemm_roots(p);
     else
-        prove_row_roots(&p);
+        prove_row_roots(p);
 }

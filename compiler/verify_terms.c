@@ -1,34 +1,7 @@
-/* Expressions and trees, literally, on terms instead of numbers. */
-#include "verify_terms.h"
-
-#include "ptx/term.h"
+/* Expressions, literally, on terms instead of numbers; results and roots. */
+#include "verify_terms_impl.h"
 
 #include <string.h>
-
-enum { GROUP = 16, MAX_FORESTS = 64 };
-
-/* Of one rank, on this op's tree of one reduction. */
-typedef struct Given {
-    const DagNode *reduce;
-    int rank;
-    Forest forest;
-} Given;
-
-typedef struct Entry {
-    u64 key, value;
-} Entry;
-
-struct Terms {
-    TermsSetup setup;
-    const Contract *contract;
-    const OpDag *op;
-    const Part *part;
-    Arena *arena;
-    const TreeNode *tree[MAX_FORESTS]; /* by reduction */
-    VEC(Given) given;                  /* with `joins`: of all ranks heard */
-    int table_bits, entries;
-    Entry *table;
-};
 
 /* ---- what was computed before ------------------------------------------------------------------
  */
@@ -40,7 +13,7 @@ static u64 scatter(u64 x)
     return x ^ x >> 31;
 }
 
-static Entry *slot(const Terms *t, u64 key)
+static TermsEntry *slot(const Terms *t, u64 key)
 {
     u64 mask = ((u64)1 << t->table_bits) - 1, at = key & mask;
     while (t->table[at].key && t->table[at].key != key)
@@ -50,30 +23,30 @@ static Entry *slot(const Terms *t, u64 key)
 
 static void grow(Terms *t)
 {
-    Entry *old = t->table;
+    TermsEntry *old = t->table;
     u64 n = old ? (u64)1 << t->table_bits : 0;
     t->table_bits = old ? t->table_bits + 1 : 12;
-    t->table = arena_array(t->arena, Entry, (u64)1 << t->table_bits);
+    t->table = arena_array(t->arena, TermsEntry, (u64)1 << t->table_bits);
     for (u64 i = 0; i < n; i++)
         if (old[i].key)
             *slot(t, old[i].key) = old[i];
 }
 
-static void remember(Terms *t, u64 key, u64 value)
+void terms_remember(Terms *t, u64 key, u64 value)
 {
     if (!t->table || t->entries * 2 > 1 << t->table_bits)
         grow(t);
-    *slot(t, key) = (Entry){key, value};
+    *slot(t, key) = (TermsEntry){key, value};
     t->entries++;
 }
 
-static u64 recall(const Terms *t, u64 key)
+u64 terms_recall(const Terms *t, u64 key)
 {
     return t->table ? slot(t, key)->value : 0;
 }
 
 /* A node at the indices that it depends on. */
-static u64 key_of(u64 kind, int number, u64 mask, const i64 *index)
+u64 terms_key(u64 kind, int number, u64 mask, const i64 *index)
 {
     u64 key = scatter(kind << 32 ^ (u64)number ^ 0x517cc1b727220a95u);
     for (int a = 0; mask >> a; a++)
@@ -85,16 +58,29 @@ static u64 key_of(u64 kind, int number, u64 mask, const i64 *index)
 /* ---- inputs -----------------------------------------------------------------------------------
  */
 
+static const Axis *axis_of(const Terms *t, int atom)
+{
+    return &t->contract->axes[t->contract->atom_axis[atom]];
+}
+
+u64 terms_mask(const Terms *t, u64 mask)
+{
+    u64 coordinates = 0;
+    for (int a = 0; a < t->contract->n_atoms; a++)
+        if (axis_of(t, a)->coordinate_of >= 0)
+            coordinates |= (u64)1 << a;
+    return mask & coordinates ? (mask & ~coordinates) | (u64)1 << t->tokens : mask;
+}
+
 static void range_of(const Terms *t, const Part *part, int atom, i64 *lo, i64 *hi)
 {
-    const Axis *axis = &t->contract->axes[t->contract->atom_axis[atom]];
-    if (axis->free)
+    if (axis_of(t, atom)->free)
         part_rows(part, t->setup.rows, lo, hi);
     else
         *lo = part->lo[atom], *hi = part->hi[atom];
 }
 
-static i64 flat(const Terms *t, const Part *part, const int *atoms, int n, const i64 *index)
+i64 terms_flat(const Terms *t, const Part *part, const int *atoms, int n, const i64 *index)
 {
     i64 at = 0;
     for (int i = 0; i < n; i++) {
@@ -105,105 +91,63 @@ static i64 flat(const Terms *t, const Part *part, const int *atoms, int n, const
     return at;
 }
 
-/* The index at which a fix holds its atom; -1: the axis has none such, and the element is +0. */
-static i64 fixed_at(const Terms *t, const Fix *fix, const i64 *index)
+i64 terms_row(const Terms *t, i64 token)
 {
-    if (fix->at >= 0)
-        return fix->at;
-    int param = (int)~fix->at, token = t->op->op->params[param].atoms[0];
-    i64 lo, hi, at;
-    range_of(t, t->part, token, &lo, &hi);
-    at = t->setup.indices[param][index[token] - lo];
-    return at >= 0 && at < atom_size(t->contract, fix->atom, 0) ? at : -1;
+    i64 lo, hi;
+    part_rows(t->part, t->setup.rows, &lo, &hi);
+    return token - lo;
 }
 
-static bool is_outside(const Terms *t, const DagNode *node, const i64 *index)
+/* A coordinate's axis is as long as the table. */
+u64 terms_leaf(const Terms *t, int param, const i64 *index)
 {
-    for (int i = 0; i < node->n_fixes; i++)
-        if (fixed_at(t, &node->fixes[i], index) < 0)
-            return true;
-    return false;
+    const Tensor *tensor = &t->op->op->params[param];
+    const TermsTensor *memory = &t->setup.params[param];
+    i64 at = 0;
+    for (int i = 0; i < tensor->n_atoms; i++) {
+        int atom = tensor->atoms[i];
+        i64 lo = 0, hi = atom == t->position ? memory->positions : memory->sequences;
+        if (axis_of(t, atom)->coordinate_of < 0)
+            range_of(t, t->part, atom, &lo, &hi);
+        at = at * (hi - lo) + index[atom] - lo;
+    }
+    return ptx_term_leaf(t->setup.first_param + (u64)param,
+                         (u64)(at / memory->line * memory->pitch + at % memory->line));
+}
+
+/* The index that an element of parameter ~at says; -1 where the axis does not have it. */
+static i64 looked_up(const Terms *t, const Fix *fix, const i64 *index)
+{
+    const Tensor *tensor = &t->op->op->params[~fix->at];
+    const TermsTensor *memory = &t->setup.params[~fix->at];
+    i64 at = terms_flat(t, t->part, tensor->atoms, tensor->n_atoms, index);
+    int32_t value = ((const int32_t *)memory->data)[at / memory->line * memory->pitch +
+                                                     at % memory->line];
+    return value >= 0 && value < axis_of(t, fix->atom)->size ? value : -1;
 }
 
 static u64 input_term(const Terms *t, const DagNode *node, const i64 *index)
 {
-    const Tensor *tensor = &t->op->op->params[node->param];
     i64 own[MAX_ATOMS];
     memcpy(own, index, sizeof own);
-    if (is_outside(t, node, index))
-        return ptx_term_const(0);
-    for (int i = 0; i < node->n_fixes; i++)
-        own[node->fixes[i].atom] = fixed_at(t, &node->fixes[i], index);
-    i64 at = flat(t, t->part, tensor->atoms, tensor->n_atoms, own);
-    i64 line = t->setup.line[node->param], pitch = t->setup.pitch[node->param];
-    return ptx_term_leaf(t->setup.first_param + (u64)node->param,
-                         (u64)(at / line * pitch + at % line));
-}
-
-/* ---- functions --------------------------------------------------------------------------------
- */
-
-static const char *const c_names[] = {
-#define X(id, name, arity, function) #function,
-#include "scalar.def"
-#undef X
-};
-
-Str verify_terms_program(Arena *arena)
-{
-    Text text = {.arena = arena};
-    text_printf(&text, "#include \"iso_fn.cuh\"\n");
-#define X(id, name, arity, function)                                                               \
-    if (arity == 1)                                                                                \
-        text_printf(&text,                                                                         \
-                    "extern \"C\" __global__ void ref_%s(const float *x, float *y)\n"              \
-                    "{\n    *y = %s(*x);\n}\n",                                                    \
-                    #function, #function);
-#include "scalar.def"
-#undef X
-    return text_str(&text);
-}
-
-/* Runs the function's own PTX on the argument's term. */
-static u64 run_function(Terms *t, FnId fn, u64 argument)
-{
-    _Alignas(16) float x = 1.0f, y = 0.0f;
-    u64 in[2] = {argument, TERM_WHOLE}, out[2] = {0};
-    PtxMemory memory = {.arena = t->arena};
-    PtxRegion from = {.name = "x", .base = (u8 *)&x, .size = 4, .shadow = in};
-    PtxRegion to = {.name = "y", .base = (u8 *)&y, .size = 4, .writable = true, .shadow = out};
-    ptx_memory_add(&memory, &from);
-    ptx_memory_add(&memory, &to);
-    void *a = &x, *b = &y;
-    const void *params[] = {&a, &b};
-    Str name = str_format(t->arena, "ref_%s", c_names[fn]);
-    PtxLaunch launch = {.kernel = ptx_find(t->setup.functions, name), .grid = {1, 1, 1},
-                        .block = {1, 1, 1}, .params = params, .memory = &memory,
-                        .numerics = t->setup.numerics, .terms = true};
-    PtxReport report = {.arena = t->arena};
-    return launch.kernel && ptx_run(&launch, &report) ? out[0] : TERM_POISON;
-}
-
-static u64 function_term(Terms *t, FnId fn, const u64 *args)
-{
-    if (fn == FN_SQRT)
-        return ptx_term_f32(PTX_SQRT, args, 1);
-    if (fn == FN_MINIMUM || fn == FN_MAXIMUM)
-        return ptx_term_f32(fn == FN_MINIMUM ? PTX_MIN : PTX_MAX, args, 2);
-    u64 key = scatter(args[0] ^ (u64)(fn + 1) << 56) | 1, term = recall(t, key);
-    if (!term) {
-        term = run_function(t, fn, args[0]);
-        remember(t, key, term);
+    if (t->tokens >= 0 && terms_mask(t, node->mask) >> t->tokens & 1) {
+        i64 row = terms_row(t, index[t->tokens]);
+        own[t->position] = t->setup.positions[row];
+        own[t->sequence] = t->setup.sequences[row];
     }
-    return term;
+    for (int i = 0; i < node->n_fixes; i++) {
+        const Fix *fix = &node->fixes[i];
+        own[fix->atom] = fix->at < 0 ? looked_up(t, fix, index) : fix->at;
+        if (own[fix->atom] < 0)
+            return ptx_term_const(0);
+    }
+    return terms_leaf(t, node->param, own);
 }
 
 /* ---- expressions ------------------------------------------------------------------------------
  */
 
-static u64 eval(Terms *t, const DagNode *node, const i64 *index);
-
-static PtxType ptx_type(DType type)
+PtxType terms_type(DType type)
 {
     return type == DT_BF16 ? PTX_T_BF16 : type == DT_F16 ? PTX_T_F16 : PTX_T_F32;
 }
@@ -216,19 +160,13 @@ static u32 f32_bits(const DagNode *constant)
     return bits;
 }
 
-static u64 as_f32(Terms *t, const DagNode *node, const i64 *index)
+u64 terms_as_f32(Terms *t, const DagNode *node, const i64 *index)
 {
     if (node->kind == DAG_CONST)
         return ptx_term_const(f32_bits(node));
-    if (node->kind == DAG_INPUT && is_outside(t, node, index))
-        return ptx_term_const(0);
-    u64 term = eval(t, node, index);
-    return node->type == DT_F32 ? term : ptx_term_widen(ptx_type(node->type), term);
-}
-
-static u64 narrowed(DType type, u64 f32)
-{
-    return type == DT_F32 ? f32 : ptx_term_narrow(ptx_type(type), f32);
+    if (node->kind == DAG_REDUCE)
+        return terms_reduce(t, node, index);
+    return terms_widen(node->type, terms_eval(t, node, index));
 }
 
 static u64 negated(u64 f32)
@@ -243,143 +181,22 @@ static u64 operation(Terms *t, const DagNode *node, const i64 *index)
                                 [DAG_DIV] = PTX_DIV};
     u64 args[3];
     for (int i = 0; i < node->n_args; i++)
-        args[i] = as_f32(t, node->args[i], index);
+        args[i] = terms_as_f32(t, node->args[i], index);
     switch (node->kind) {
-    case DAG_CAST: return narrowed(node->type, args[0]);
-    case DAG_NEG: return narrowed(node->type, negated(args[0]));
-    case DAG_FN: return narrowed(node->type, function_term(t, node->fn, args));
-    default: return narrowed(node->type, ptx_term_f32(ops[node->kind], args, 2));
+    case DAG_CAST: return terms_narrow(node->type, args[0]);
+    case DAG_NEG: return terms_narrow(node->type, negated(args[0]));
+    case DAG_FN: return terms_narrow(node->type, terms_function(t, node->fn, args));
+    default: return terms_narrow(node->type, ptx_term_f32(ops[node->kind], args, 2));
     }
 }
 
-/* ---- reductions -------------------------------------------------------------------------------
- */
-
-static int reduce_number(const Terms *t, const DagNode *reduce)
-{
-    for (int i = 0; i < t->op->reduces.n; i++)
-        if (t->op->reduces.v[i] == reduce)
-            return i;
-    return -1;
-}
-
-/* Element e of the reduced axes, row-major. */
-static void set_element(const Terms *t, const DagNode *reduce, i64 e, i64 *index)
-{
-    for (int i = reduce->n_atoms - 1; i >= 0; i--) {
-        i64 size = atom_size(t->contract, reduce->atoms[i], t->setup.rows);
-        index[reduce->atoms[i]] = e % size;
-        e /= size;
-    }
-}
-
-/* Factors of one operand over the elements [lo, hi), for all others' indices alike. */
-static const u64 *factors(Terms *t, const DagNode *reduce, const DagNode *operand, i64 lo, i64 hi,
-                          const i64 *index)
-{
-    u64 mask = operand->mask;
-    for (int i = 0; i < reduce->n_atoms; i++)
-        mask &= ~((u64)1 << reduce->atoms[i]);
-    u64 key = key_of(2 + (u64)lo, operand->number, mask, index), found = recall(t, key);
-    if (found)
-        return (const u64 *)(uintptr_t)found;
-    u64 *out = arena_array(t->arena, u64, hi - lo);
-    i64 own[MAX_ATOMS];
-    memcpy(own, index, sizeof own);
-    for (i64 e = lo; e < hi; e++) {
-        set_element(t, reduce, e, own);
-        out[e - lo] = ptx_term_factor(eval(t, operand, own));
-    }
-    remember(t, key, (u64)(uintptr_t)out);
-    return out;
-}
-
-static u64 mma_leaf(Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
-{
-    const DagNode *body = reduce->args[0];
-    const u64 *a = factors(t, reduce, body->args[0], node->lo, node->hi, index);
-    const u64 *b = factors(t, reduce, body->args[1], node->lo, node->hi, index);
-    i64 n = node->hi - node->lo;
-    u64 acc = TERM_CONCRETE;
-    for (i64 k = 0; k < n; k += GROUP) {
-        TermSum sum = 0;
-        for (i64 j = k; j < k + GROUP && j < n; j++)
-            sum += (TermSum)a[j] * b[j];
-        acc = ptx_term_step(acc, sum, true);
-    }
-    return acc;
-}
-
-static u64 chain_leaf(Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
-{
-    const DagNode *body = reduce->args[0];
-    bool fused = node->leaf == TREE_CHAIN && body->kind == DAG_MUL && body->type == DT_F32;
-    u64 acc = TERM_CONCRETE;
-    i64 own[MAX_ATOMS];
-    memcpy(own, index, sizeof own);
-    for (int r = 0; r < node->n_runs; r++)
-        for (i64 e = node->runs[r].start; e < node->runs[r].start + node->runs[r].len; e++) {
-            set_element(t, reduce, e, own);
-            u64 args[3] = {fused ? as_f32(t, body->args[0], own) : acc,
-                           as_f32(t, fused ? body->args[1] : body, own), acc};
-            if (!acc)
-                acc = fused ? ptx_term_f32(PTX_MUL, args, 2) : args[1];
-            else
-                acc = fused ? ptx_term_f32(PTX_FMA, args, 3) : ptx_term_f32(PTX_ADD, args, 2);
-        }
-    return acc;
-}
-
-/* A node whose value some rank sent. */
-static u64 given_term(Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
-{
-    for (int i = 0; i < t->given.n; i++) {
-        const Given *g = &t->given.v[i];
-        for (int root = 0; g->reduce == reduce && root < g->forest.n; root++)
-            if (g->forest.v[root] == node) {
-                i64 at = terms_root_place(t, g->rank, reduce, root, index);
-                return ptx_term_leaf(t->setup.first_roots + (u64)g->rank, (u64)at);
-            }
-    }
-    return TERM_CONCRETE;
-}
-
-/* As f32: a value of a narrower type is its widening. */
-static u64 tree_term(Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
-{
-    u64 given = given_term(t, reduce, node, index);
-    if (given)
-        return given;
-    if (node->kind == NODE_LEAF)
-        return node->leaf == TREE_MMA ? mma_leaf(t, reduce, node, index)
-                                      : chain_leaf(t, reduce, node, index);
-    u64 args[2] = {tree_term(t, reduce, node->left, index)};
-    u64 value = args[0];
-    if (node->kind == NODE_JOIN) {
-        args[1] = tree_term(t, reduce, node->right, index);
-        value = ptx_term_f32(PTX_ADD, args, 2);
-    }
-    return node->type == DT_F32
-               ? value
-               : ptx_term_widen(ptx_type(node->type), ptx_term_narrow(ptx_type(node->type), value));
-}
-
-static u64 reduce_term(Terms *t, const DagNode *reduce, const i64 *index)
-{
-    u64 key = key_of(1, reduce->number, reduce->mask, index), term = recall(t, key);
-    if (term)
-        return term;
-    term = tree_term(t, reduce, t->tree[reduce_number(t, reduce)], index);
-    remember(t, key, term);
-    return term;
-}
-
-static u64 eval(Terms *t, const DagNode *node, const i64 *index)
+u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
 {
     switch (node->kind) {
     case DAG_INPUT: return input_term(t, node, index);
     case DAG_CONST: return ptx_term_const(node->bits);
-    case DAG_REDUCE: return reduce_term(t, node, index);
+    case DAG_REDUCE: return terms_narrow(node->type, terms_reduce(t, node, index));
+    case DAG_ATTEND: return terms_attend(t, node, index);
     default: return operation(t, node, index);
     }
 }
@@ -395,18 +212,18 @@ u64 terms_result(Terms *t, int result, const i64 *index)
         for (int f = 0; here && f < piece->n_fixes; f++)
             here = index[piece->fixes[f].atom] == piece->fixes[f].at;
         if (here)
-            return eval(t, piece->value, index);
+            return terms_eval(t, piece->value, index);
     }
     return TERM_CONCRETE;
 }
 
-u64 terms_root(Terms *t, const DagNode *reduce, int root, const i64 *index)
+u64 terms_root(Terms *t, const DagNode *reduce, int root, int value, const i64 *index)
 {
     Forest forest = {0};
-    const TreeNode *tree = t->tree[reduce_number(t, reduce)];
+    const TreeNode *tree = t->tree[terms_reduce_number(t, reduce)];
     if (!layout_forest(t->contract, reduce, tree, t->part, &forest, t->arena) || root >= forest.n)
         return TERM_CONCRETE;
-    return tree_term(t, reduce, forest.v[root], index);
+    return terms_tree(t, reduce, forest.v[root], index).v[value];
 }
 
 static i64 dim_size(const Terms *t, const Part *part, const PlanDim *dim)
@@ -432,15 +249,16 @@ static i64 gemm_place(const Terms *t, const Part *part, const Gemm *gemm, const 
         for (int p = 0; p < group->n_products; p++)
             if (group->product[p].reduce == reduce) {
                 product = p;
-                column = columns + flat(t, part, group->cols.atoms, group->cols.n_atoms, index);
+                column = columns + terms_flat(t, part, group->cols.atoms, group->cols.n_atoms, index);
             }
         columns += dim_size(t, part, &group->cols);
     }
-    i64 row = flat(t, part, gemm->rows.atoms, gemm->rows.n_atoms, index);
+    i64 row = terms_flat(t, part, gemm->rows.atoms, gemm->rows.n_atoms, index);
     return column < 0 ? -1 : ((root * parts + product) * rows + row) * columns + column;
 }
 
-i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, const i64 *index)
+i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, int value,
+                     const i64 *index)
 {
     const PlanOp *at = t->setup.at;
     const Part *part = &at->part_of_rank[rank];
@@ -453,10 +271,10 @@ i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, const 
     i64 row = 0, rows = 1;
     for (int d = 0; d < k->n_dims - 1; d++) {
         i64 size = dim_size(t, part, &k->dims[d]);
-        row = row * size + flat(t, part, k->dims[d].atoms, k->dims[d].n_atoms, index);
+        row = row * size + terms_flat(t, part, k->dims[d].atoms, k->dims[d].n_atoms, index);
         rows *= size;
     }
-    return root * rows + row;
+    return (root * monoid_values(reduce->monoid) + value) * rows + row;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -464,25 +282,36 @@ i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, const 
 
 static Str refusal(const Terms *t)
 {
+    int packed = 0;
     for (int i = 0; i < t->contract->n_axes; i++)
-        for (int p = 0; t->contract->axes[i].coordinate_of >= 0 && p < t->op->op->n_params; p++)
-            if (t->op->op->params[p].mask >> t->contract->axes[i].atom & 1)
-                return STR("tensors indexed by position");
-    for (int i = 0; i < t->op->nodes.n; i++)
-        if (t->op->nodes.v[i]->kind > DAG_REDUCE)
-            return STR("block forms");
-    for (int i = 0; i < t->op->reduces.n; i++)
-        if (t->op->reduces.v[i]->monoid != MONOID_SUM)
-            return STR("reductions other than sums");
-    return t->op->reduces.n > MAX_FORESTS ? STR("so many reductions") : STR("");
+        packed += t->contract->axes[i].free && t->contract->axes[i].n_factors > 0;
+    if (packed > 1)
+        return STR("tokens that are packed twice");
+    return t->op->reduces.n > TERMS_FORESTS ? STR("so many reductions") : STR("");
 }
 
-/* Free axes have no tree here: their length is a launch's. */
+static void find_tokens(Terms *t)
+{
+    t->tokens = t->sequence = t->position = -1;
+    for (int a = 0; a < t->contract->n_atoms; a++) {
+        int ragged = axis_of(t, a)->coordinate_of;
+        if (ragged < 0)
+            continue;
+        const Axis *r = &t->contract->axes[ragged];
+        t->tokens = r->atom;
+        *(r->factors[r->n_factors - 1] == t->contract->atom_axis[a] ? &t->position
+                                                                     : &t->sequence) = a;
+    }
+}
+
 static void expand(Terms *t)
 {
     for (int i = 0; i < t->op->reduces.n; i++) {
         const DagNode *reduce = t->op->reduces.v[i];
-        t->tree[i] = tree_expand(t->arena, reduce->tree, reduce_extent(t->contract, reduce));
+        i64 extent = 1;
+        for (int k = 0; k < reduce->n_atoms; k++)
+            extent *= atom_size(t->contract, reduce->atoms[k], t->setup.rows);
+        t->tree[i] = tree_expand(t->arena, reduce->tree, extent);
     }
 }
 
@@ -492,7 +321,7 @@ static bool hear(Terms *t, const DagNode *reduce, int number)
     int *heard = arena_array(t->arena, int, at->at.ranks);
     int n = layout_sources(t->contract, &at->at, t->setup.rank, heard);
     for (int i = 0; i < n; i++) {
-        Given given = {.reduce = reduce, .rank = heard[i]};
+        TermsGiven given = {.reduce = reduce, .rank = heard[i]};
         if (!layout_forest(t->contract, reduce, t->tree[number], &at->part_of_rank[heard[i]],
                            &given.forest, t->arena))
             return false;
@@ -511,6 +340,7 @@ Terms *terms_open(const TermsSetup *setup, Str *why, Arena *arena)
     *why = refusal(t);
     if (why->n)
         return NULL;
+    find_tokens(t);
     expand(t);
     for (int i = 0; setup->joins && i < t->op->reduces.n; i++)
         if (layout_cuts(t->contract, &setup->at->at, t->op->reduces.v[i]) &&

@@ -34,6 +34,12 @@ typedef struct PtxTerms {
     u64 lo, hi;
 } PtxTerms;
 
+/* What a lane has tested since its last branch on a test (tests.h). */
+typedef struct PtxTested {
+    u64 hash, value;
+    u32 mask;
+} PtxTested;
+
 struct PtxWarp {
     int index;
     PtxWait wait;
@@ -47,6 +53,7 @@ struct PtxWarp {
     bool pause; /* ends its turn: it polls */
     u32 copy_commits[PTX_WARP]; /* per lane: groups committed */
     VEC(PtxCopy) copies[PTX_WARP];
+    VEC(PtxTested) tested[PTX_WARP];
     u32 product_commits;
     VEC(PtxProduct) products;
 };
@@ -88,6 +95,7 @@ struct PtxCta {
     int n_mbarriers;
     PtxMbarrier mbarrier[PTX_MBARRIERS];
     VEC(PtxBulk) bulk;
+    struct PtxFork **forks; /* by instruction, where it is a branch that has gone both ways */
     u64 changes; /* of anything that a waiting warp may wait for */
     u64 random;
     const PtxRegion *last; /* region touched last */

@@ -54,6 +54,8 @@ typedef struct PtxLaunch {
     const FdpaClass *numerics;
     u64 seed;                    /* of the order of warps and copies; 0: the plain one */
     bool terms;                  /* beside the numbers */
+    struct PtxTrace *trace;      /* with `terms`: gets the operations; or NULL */
+    struct PtxTests *tests;      /* with `terms`: branches may test values (tests.h); or NULL */
     u64 limit;                   /* instructions of one CTA; 0: none */
     /* Which CTAs run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);

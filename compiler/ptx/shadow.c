@@ -1,6 +1,8 @@
 /* Terms of registers: moves keep them, pairs stay pairs, everything else is a node. */
 #include "shadow.h"
 
+#include "tests.h"
+
 #include <string.h>
 
 static const PtxTerms nothing = {TERM_CONCRETE, TERM_CONCRETE};
@@ -67,10 +69,14 @@ static bool is_real(const PtxInst *i)
     }
 }
 
-static u64 operation_term(const PtxInst *i, const u64 *args, int n)
+u64 ptx_shadow_operation(const PtxInst *i, const u64 *args, int n)
 {
     if (is_real(i))
         return ptx_term_f32((PtxOp)i->op, args, n);
+    if (i->op == PTX_SELP)
+        return ptx_term_select(args[0], args[1], args[2]);
+    if (i->op == PTX_SETP && i->type == PTX_T_F32)
+        return ptx_term_compare((PtxCompare)i->compare, args[0], args[1]);
     if (i->op == PTX_CVT && i->from == PTX_T_F32 && i->flags == PTX_FLAG_RN)
         return ptx_term_narrow((PtxType)i->type, args[0]);
     if (i->op == PTX_CVT && i->type == PTX_T_F32 && i->flags == 0)
@@ -80,13 +86,26 @@ static u64 operation_term(const PtxInst *i, const u64 *args, int n)
     return ptx_term_node(what, false, args, n);
 }
 
-static void node(PtxWarp *w, const PtxInst *i, int l)
+static void trace(PtxTrace *to, const PtxInst *i, const u64 *args, int n, u64 term)
 {
-    u64 args[8];
+    PtxTraceNode *node = arena_new_of(to->arena, PtxTraceNode);
+    *node = (PtxTraceNode){.inst = i, .n = n, .term = term};
+    memcpy(node->args, args, sizeof *args * (size_t)n);
+    vec_push(to->arena, &to->nodes, *node);
+}
+
+static void node(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
+{
+    u64 args[PTX_TRACE_ARGS];
     int n = 0;
-    for (int k = 1; k < i->n_args && n < 8; k++)
+    for (int k = 1; k < i->n_args && n < PTX_TRACE_ARGS; k++)
         args[n++] = term_of_arg(w, &i->args[k], l);
-    set_whole(w, &i->args[0], l, operation_term(i, args, n));
+    u64 term = ptx_shadow_operation(i, args, n);
+    if (c->launch->trace)
+        trace(c->launch->trace, i, args, n, term);
+    if (c->launch->tests && i->op == PTX_MUL && term & TERM_RESULT)
+        term |= ptx_tests_flags(c->launch->tests, term);
+    set_whole(w, &i->args[0], l, term);
 }
 
 /* ---- words by halves --------------------------------------------------------------------------
@@ -116,11 +135,24 @@ static bool is_ones(const Halves *h, int k)
     return !h->term[k] && h->value[k] == 0xffff;
 }
 
+/* A half's bits under a concrete mask. */
+static bool masked(const Halves *a, const Halves *b, int k, u64 *term)
+{
+    const Halves *mask = a->term[k] ? b : a;
+    if (mask->term[k] || mask->value[k] == 0 || mask->value[k] == 0xffff)
+        return false;
+    const u64 args[] = {a->term[k] | b->term[k], ptx_term_const(mask->value[k])};
+    *term = ptx_term_node(ptx_term_operation(PTX_AND, PTX_T_B16, PTX_T_NONE, 0), false, args, 2);
+    return true;
+}
+
 /* One half of and, or, xor; false where it needs a node of its own. */
 static bool bits_half(PtxOp op, const Halves *a, const Halves *b, int k, u64 *term)
 {
     *term = TERM_CONCRETE;
     if (!a->term[k] && !b->term[k])
+        return true;
+    if (op == PTX_AND && masked(a, b, k, term))
         return true;
     bool zero_a = is_zero(a, k), zero_b = is_zero(b, k);
     if (op == PTX_AND) {
@@ -246,13 +278,18 @@ static bool lane(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
     PtxTerms out;
     if (i->op == PTX_MOV && i->count[0] == 2)
         return unpack(w, i, l) || ptx_fault(c, i, "takes a float apart");
+    if (c->launch->tests && ptx_shadow_test(c, w, i, l, &out)) {
+        ptx_set_terms(w, &i->args[0], l, out);
+        return true;
+    }
     if (kept(w, i, l, &out)) {
+        ptx_shadow_note(c, w, i, l, &out);
         ptx_set_terms(w, &i->args[0], l, out);
         return true;
     }
     if (i->args[0].width == 64)
         return ptx_fault(c, i, "64 bits that depend on an input, or on nothing");
-    node(w, i, l);
+    node(c, w, i, l);
     return true;
 }
 
@@ -347,7 +384,7 @@ static bool addresses(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 
 bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 {
-    if (i->guarded && w->taint[i->guard] & w->group[w->current].mask)
+    if (i->guarded && w->taint[i->guard] & w->group[w->current].mask && i->op != PTX_BRA)
         return ptx_fault(c, i, "is done or not depending on an input, or on nothing");
     if (!mask)
         return true;

@@ -10,6 +10,28 @@
 /* Before the numbers of the instruction are computed; false on a finding. */
 bool ptx_shadow(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 mask);
 
+/* The operation's term; and the operations of a run, with their arguments and terms. */
+u64 ptx_shadow_operation(const PtxInst *inst, const u64 *args, int n);
+
+enum { PTX_TRACE_ARGS = 8 };
+
+typedef struct PtxTraceNode {
+    const PtxInst *inst;
+    int n;
+    u64 args[PTX_TRACE_ARGS], term;
+} PtxTraceNode;
+
+typedef struct PtxTrace {
+    Arena *arena;
+    u64 argument; /* the caller's */
+    VEC(PtxTraceNode) nodes;
+} PtxTrace;
+
+typedef struct PtxFork PtxFork;
+/* A branch with inputs' terms in its guard: goes both ways as far as these are arithmetic, to where
+ * they meet, which *pc becomes. False on a finding. */
+bool ptx_fork(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 mask, int *pc);
+
 /* The same for what is done later than its instruction. */
 void ptx_shadow_product(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, const u64 *a,
                         const u64 *b, int n, bool accumulate);
@@ -27,6 +49,8 @@ bool ptx_shadow_store(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 mask)
 
 /* ---- tensor cores (shadow_tensor.c) */
 bool ptx_shadow_ldmatrix(PtxCta *cta, PtxWarp *warp, const PtxInst *inst);
+/* Of a half that a step takes: of what no input reached, nothing for +0. */
+u64 ptx_operand_term(u64 term, u32 value);
 bool ptx_shadow_mma(PtxCta *cta, PtxWarp *warp, const PtxInst *inst);
 
 /* ---- registers */

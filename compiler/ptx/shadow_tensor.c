@@ -2,6 +2,8 @@
  * have no order but pairs stay pairs. */
 #include "shadow.h"
 
+#include "tests.h"
+
 enum { STEP = 16 };
 
 bool ptx_shadow_ldmatrix(PtxCta *c, PtxWarp *w, const PtxInst *i)
@@ -26,12 +28,14 @@ bool ptx_shadow_ldmatrix(PtxCta *c, PtxWarp *w, const PtxInst *i)
 
 /* Factors of one line, and which of its members are there. */
 typedef struct Line {
+    const u64 *term;
     u64 factor[STEP];
     u32 present;
 } Line;
 
 static void read_line(const u64 *terms, Line *line)
 {
+    line->term = terms;
     line->present = 0;
     for (int k = 0; k < STEP; k++) {
         line->factor[k] = terms[k] ? ptx_term_factor(terms[k]) : 0;
@@ -39,15 +43,26 @@ static void read_line(const u64 *terms, Line *line)
     }
 }
 
-/* A zero that fills a line must meet a zero: 0 x NaN is no zero. */
-static u64 step(u64 accumulator, const Line *a, const Line *b)
+/* A zero must meet a zero, or what is known to be finite: 0 x NaN is no zero. */
+static bool meets(PtxCta *c, PtxType type, const Line *a, const Line *b)
+{
+    for (u32 rest = a->present ^ b->present; rest; rest &= rest - 1) {
+        int k = __builtin_ctz(rest);
+        const Line *has = a->present >> k & 1 ? a : b;
+        if (!c->launch->tests || !ptx_tests_finite(c->launch->tests, type, has->term[k]))
+            return false;
+    }
+    return true;
+}
+
+static u64 step(PtxCta *c, PtxType type, u64 accumulator, const Line *a, const Line *b)
 {
     TermSum sum = 0;
-    if (a->present != b->present)
+    if (a->present != b->present && !meets(c, type, a, b))
         return TERM_POISON;
     for (int k = 0; k < STEP; k++)
         sum += (TermSum)a->factor[k] * b->factor[k];
-    return ptx_term_step(accumulator, sum, a->present != 0);
+    return ptx_term_step(accumulator, sum, (a->present & b->present) != 0);
 }
 
 /* The accumulator's term; +0 is the same as absent. */
@@ -60,10 +75,11 @@ static u64 accumulator_of(PtxWarp *w, const PtxArg *arg, int l)
 
 /* a: [row][k] terms of 16 rows, b: [column][k] of n columns; results in the instruction's first
  * n / 2 registers. */
-static void tile(PtxWarp *w, const PtxInst *i, int from, const u64 *a, const u64 *b, int n,
+static void tile(PtxCta *c, PtxWarp *w, const PtxInst *i, int from, const u64 *a, const u64 *b, int n,
                  bool accumulate)
 {
     Line rows[STEP], column[2];
+    PtxType type = i->op == PTX_MMA_F16 || i->type == PTX_T_F16 ? PTX_T_F16 : PTX_T_BF16;
     for (int r = 0; r < STEP; r++)
         read_line(a + r * STEP, &rows[r]);
     for (int pair = 0; pair < n / 2; pair++) {
@@ -72,7 +88,7 @@ static void tile(PtxWarp *w, const PtxInst *i, int from, const u64 *a, const u64
         for (int e = 0; e < 2 * STEP; e++) {
             int row = e / 2, l = row % 8 * 4 + pair % 4, j = pair / 4 * 4 + row / 8 * 2 + e % 2;
             u64 acc = accumulate ? accumulator_of(w, &i->args[from + j], l) : TERM_CONCRETE;
-            u64 t = step(acc, &rows[row], &column[e % 2]);
+            u64 t = step(c, type, acc, &rows[row], &column[e % 2]);
             ptx_set_terms(w, &i->args[j], l, (PtxTerms){t, t ? TERM_WHOLE : TERM_CONCRETE});
         }
     }
@@ -81,8 +97,13 @@ static void tile(PtxWarp *w, const PtxInst *i, int from, const u64 *a, const u64
 void ptx_shadow_product(PtxCta *c, PtxWarp *w, const PtxInst *i, const u64 *a, const u64 *b, int n,
                         bool accumulate)
 {
-    (void)c;
-    tile(w, i, 0, a, b, n, accumulate);
+    tile(c, w, i, 0, a, b, n, accumulate);
+}
+
+/* Only +0 is nothing. */
+u64 ptx_operand_term(u64 term, u32 value)
+{
+    return term || !value ? term : ptx_term_const(value);
 }
 
 static void spread(PtxWarp *w, const PtxInst *i, int arg, u64 *to, bool columns)
@@ -92,17 +113,17 @@ static void spread(PtxWarp *w, const PtxInst *i, int arg, u64 *to, bool columns)
             PtxTerms t = *ptx_terms(w, &i->args[arg + r], l);
             int line = columns ? l / 4 : l / 4 + (r & 1 ? 8 : 0);
             int k = l % 4 * 2 + ((columns ? r : r & 2) ? 8 : 0);
-            to[line * STEP + k] = t.lo;
-            to[line * STEP + k + 1] = t.hi;
+            u32 value = w->file[i->args[arg + r].row + (u32)l];
+            to[line * STEP + k] = ptx_operand_term(t.lo, value & 0xffff);
+            to[line * STEP + k + 1] = ptx_operand_term(t.hi, value >> 16);
         }
 }
 
 bool ptx_shadow_mma(PtxCta *c, PtxWarp *w, const PtxInst *i)
 {
     u64 a[STEP * STEP], b[8 * STEP];
-    (void)c;
     spread(w, i, 4, a, false);
     spread(w, i, 8, b, true);
-    tile(w, i, 10, a, b, 8, true);
+    tile(c, w, i, 10, a, b, 8, true);
     return true;
 }

@@ -191,7 +191,7 @@ static bool gather(PtxCta *c, const PtxInst *i, const Descriptor *d, u32 first, 
                 u32 line = d->trans ? b * 8 + e : o, k = d->trans ? o : b * 8 + e;
                 to[line][k] = v[e];
                 if (c->shared_shadow)
-                    terms[line * STEP + k] = t[e];
+                    terms[line * STEP + k] = ptx_operand_term(t[e], v[e]);
             }
         }
     return true;

@@ -1,4 +1,4 @@
-/* Hashes of expressions. */
+/* Hashes of expressions, and what expressions show of their values. */
 #include "term.h"
 
 #define PRIME (((u64)1 << 61) - 1)
@@ -13,6 +13,7 @@ static u64 mix(u64 x)
 
 static u64 reserved(u64 hash)
 {
+    hash &= TERM_HASH;
     return hash < TERM_LEAST ? hash + TERM_LEAST : hash;
 }
 
@@ -38,9 +39,12 @@ u64 ptx_term_node(u64 operation, bool commutes, const u64 *args, int n)
     return reserved(hash);
 }
 
+/* A constant shows its sign; all that it is not is a NaN, unless the canonical one. */
 u64 ptx_term_const(u32 bits)
 {
-    return reserved(mix(mix(0x636f6e7374u) ^ bits));
+    u64 flags = (bits >> 31 ? 0 : TERM_NO_SIGN) |
+                ((bits & 0x7fffffffu) <= 0x7f800000u || bits == 0x7fffffffu ? TERM_RESULT : 0);
+    return reserved(mix(mix(0x636f6e7374u) ^ bits)) | flags;
 }
 
 u64 ptx_term_leaf(u64 input, u64 index)
@@ -48,21 +52,101 @@ u64 ptx_term_leaf(u64 input, u64 index)
     return reserved(mix(mix(input + 0x6c656166u) ^ index));
 }
 
+/* ---- f32 --------------------------------------------------------------------------------------
+ */
+
+/* What a maximum joins. */
+static u64 members(u64 term)
+{
+    return term & TERM_MAXIMUM ? term & TERM_HASH : mix(term ^ 0x6d6178u) & TERM_HASH;
+}
+
+/* The order of its operands, and -inf among them, are nothing to a maximum. */
+static u64 maximum(u64 a, u64 b)
+{
+    u64 least = ptx_term_const(0xff800000u), either = a | b;
+    if (a == TERM_POISON || b == TERM_POISON)
+        return TERM_POISON;
+    if (a == least)
+        a = b, b = least;
+    if (b == least && a & TERM_RESULT)
+        return a;
+    u64 hash = b == least ? members(a) : members(a) + members(b);
+    return TERM_MAXIMUM | TERM_RESULT | (either & TERM_NO_SIGN) | (hash & TERM_HASH);
+}
+
+static bool is_plain(u64 term)
+{
+    return (term & (TERM_NO_SIGN | TERM_RESULT)) == (TERM_NO_SIGN | TERM_RESULT);
+}
+
+/* x + 0 where x is not -0, and x * 1: x, where its NaN is the canonical one. */
+static bool is_unchanged(PtxOp op, u64 x, u64 by)
+{
+    return op == PTX_ADD ? is_plain(x) && by == ptx_term_const(0)
+                         : op == PTX_MUL && x & TERM_RESULT && by == ptx_term_const(0x3f800000u);
+}
+
+/* Which results of operands without a sign have none; a canonical NaN has none. */
+static u64 sign_of(PtxOp op, const u64 *args, int n)
+{
+    u64 all = TERM_NO_SIGN;
+    for (int i = 0; i < n; i++)
+        all &= args[i];
+    return op == PTX_ADD || op == PTX_MUL || op == PTX_FMA || op == PTX_DIV || op == PTX_SQRT
+               ? all
+               : 0;
+}
+
 u64 ptx_term_f32(PtxOp op, const u64 *args, int n)
 {
-    bool commutes = op == PTX_ADD || op == PTX_MUL || op == PTX_FMA || op == PTX_MIN ||
-                    op == PTX_MAX;
-    u32 mode = op == PTX_MIN || op == PTX_MAX ? PTX_FLAG_NAN : PTX_FLAG_RN;
-    return ptx_term_node(ptx_term_operation(op, PTX_T_F32, PTX_T_NONE, mode), commutes, args, n);
+    bool commutes = op == PTX_ADD || op == PTX_MUL || op == PTX_FMA || op == PTX_MIN;
+    u32 mode = op == PTX_MIN ? PTX_FLAG_NAN : PTX_FLAG_RN;
+    if (op == PTX_MAX)
+        return maximum(args[0], args[1]);
+    for (int i = 0; n == 2 && i < 2; i++)
+        if (is_unchanged(op, args[i], args[1 - i]))
+            return args[i];
+    u64 what = ptx_term_operation(op, PTX_T_F32, PTX_T_NONE, mode);
+    u64 node = ptx_term_node(what, commutes, args, n);
+    return node == TERM_POISON ? node : node | TERM_RESULT | sign_of(op, args, n);
+}
+
+u64 ptx_term_select(u64 then, u64 other, u64 predicate)
+{
+    const u64 args[] = {then, other, predicate};
+    u64 node = ptx_term_node(ptx_term_operation(PTX_SELP, PTX_T_B32, PTX_T_NONE, 0), false, args, 3);
+    if (then == other)
+        return then;
+    return node == TERM_POISON ? node : node | (then & other & (TERM_RESULT | TERM_NO_SIGN));
+}
+
+/* Written with `less` alone: its operands change places for `greater`. */
+u64 ptx_term_compare(PtxCompare compare, u64 a, u64 b)
+{
+    bool turned = compare == PTX_GT || compare == PTX_GE;
+    const u64 args[] = {turned ? b : a, turned ? a : b};
+    u32 mode = compare == PTX_GT ? PTX_LT : compare == PTX_GE ? PTX_LE : compare;
+    return ptx_term_node(ptx_term_operation(PTX_SETP, PTX_T_F32, PTX_T_NONE, mode),
+                         compare == PTX_EQ || compare == PTX_NE, args, 2);
+}
+
+u64 ptx_term_test(u64 value)
+{
+    return TERM_TEST | (mix(mix(value) ^ 0x74657374u) & TERM_HASH);
 }
 
 u64 ptx_term_narrow(PtxType type, u64 f32)
 {
+    if (f32 == ptx_term_const(0)) /* +0 is +0 in any type */
+        return f32;
     return ptx_term_node(ptx_term_operation(PTX_CVT, type, PTX_T_F32, PTX_FLAG_RN), false, &f32, 1);
 }
 
 u64 ptx_term_widen(PtxType type, u64 half)
 {
+    if (half == ptx_term_const(0))
+        return half;
     PtxOp op = type == PTX_T_BF16 ? PTX_SHL : PTX_CVT;
     return ptx_term_node(ptx_term_operation(op, PTX_T_F32, type, 0), false, &half, 1);
 }
@@ -75,10 +159,13 @@ u64 ptx_term_factor(u64 term)
 
 u64 ptx_term_step(u64 accumulator, TermSum sum, bool any)
 {
-    if (!any || accumulator == TERM_POISON)
+    if (accumulator == TERM_POISON)
         return accumulator;
+    if (!any)
+        return accumulator && !(accumulator & TERM_STEP) ? accumulator | TERM_ZEROED : accumulator;
+    accumulator &= ~TERM_ZEROED;
     u64 x = (u64)(sum & PRIME) + (u64)(sum >> 61 & PRIME) + (u64)(sum >> 122);
     x = (x & PRIME) + (x >> 61);
     x = x >= PRIME ? x - PRIME : x;
-    return reserved(mix(mix(accumulator + 0x73746570u) ^ x));
+    return reserved(mix(mix(accumulator + 0x73746570u) ^ x)) | TERM_RESULT | TERM_STEP;
 }

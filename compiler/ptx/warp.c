@@ -3,6 +3,8 @@
  * take part have come. */
 #include "shadow.h"
 
+#include "tests.h"
+
 #include <string.h>
 
 #define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
@@ -189,6 +191,15 @@ static bool park(PtxCta *c, PtxWarp *w, PtxGroup *g, const PtxInst *i)
     return ptx_fault(c, i, "warp %d is divided here and never meets again", w->index);
 }
 
+static bool both_ways(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
+{
+    if (!ptx_fork(c, w, i, g->mask, &g->pc))
+        return false;
+    if (w->n_groups > 1)
+        settle(w);
+    return true;
+}
+
 static bool step(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
 {
     u32 mask = g->mask;
@@ -196,6 +207,9 @@ static bool step(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
         u32 p = w->file[i->guard];
         mask &= i->guard_not ? ~p : p;
     }
+    if (w->shadow && i->op == PTX_BRA && i->guarded && w->taint[i->guard] & g->mask &&
+        !ptx_shadow_tested(c, w, i, g->mask))
+        return both_ways(c, w, i, g);
     if (w->shadow && !ptx_shadow(c, w, i, mask))
         return false;
     if (i->op == PTX_BRA) {
@@ -308,7 +322,7 @@ void ptx_warp_start(PtxCta *c, PtxWarp *w, int index)
     w->product_commits = 0;
     w->products.n = 0;
     for (int l = 0; l < PTX_WARP; l++)
-        w->copy_commits[l] = 0, w->copies[l].n = 0;
+        w->copy_commits[l] = 0, w->copies[l].n = w->tested[l].n = 0;
     for (u32 r = 0; r < a->kernel->words; r++)
         w->file[r] = 0xffc0dead;
     if (w->shadow)

@@ -1,0 +1,311 @@
+/* `attend` on terms, as clause 6.13 has it: row by row, split by split, block by block. */
+#include "verify_terms_impl.h"
+
+#include <string.h>
+
+enum { GROUP = 16, LANES = 4, RUN = 2, PARTS = 4 };
+
+#define LOG2_E 0x3fb8aa3bu /* 0x1.715476p+0 */
+#define LN_2 0x3f317218u   /* 0x1.62e43p-1 */
+#define NO_KEYS 0xff800000u
+
+/* A block with a seen key. */
+typedef struct Block {
+    i64 start, lo, hi; /* the row sees keys [lo, hi) of it */
+    u64 alpha;         /* of a split's first: absent */
+    u64 *weight;       /* factors of the rounded weights, from lo on */
+} Block;
+
+typedef struct Split {
+    int first, n; /* blocks */
+    u64 m, l;
+    u64 before, own; /* what the join takes the splits before and this one by */
+} Split;
+
+/* All of a row but its values. */
+typedef struct RowTerms {
+    int sequence;
+    VEC(Block) blocks;
+    VEC(Split) splits;
+    u64 m, l;
+    u64 sunk; /* what a sink leaves of values; absent without one */
+} RowTerms;
+
+typedef struct Attending {
+    Terms *terms;
+    const DagNode *node;
+    const Attend *attend;
+    const i64 *index;
+    i64 depth;
+    u64 *query; /* factors */
+    RowTerms *row;
+} Attending;
+
+static u64 exponential(const Attending *a, u64 x)
+{
+    return terms_function(a->terms, a->attend->exp2, &x);
+}
+
+/* F(x - m) */
+static u64 fall(const Attending *a, u64 x, u64 m)
+{
+    return exponential(a, terms_binary(PTX_SUB, x, m));
+}
+
+/* What is absent leaves the other as it is. */
+static u64 added(u64 a, u64 b)
+{
+    return !a ? b : !b ? a : terms_binary(PTX_ADD, a, b);
+}
+
+/* ---- scores ----------------------------------------------------------------------------------- */
+
+static void set_over(const Attending *a, i64 e, i64 *index)
+{
+    for (int i = a->attend->n_over - 1; i >= 0; i--) {
+        i64 size = atom_size(a->terms->contract, a->attend->over[i], a->terms->setup.rows);
+        index[a->attend->over[i]] = e % size;
+        e /= size;
+    }
+}
+
+static void open_query(Attending *a)
+{
+    i64 own[MAX_ATOMS];
+    memcpy(own, a->index, sizeof own);
+    a->depth = 1;
+    for (int i = 0; i < a->attend->n_over; i++)
+        a->depth *= atom_size(a->terms->contract, a->attend->over[i], a->terms->setup.rows);
+    a->query = arena_array(a->terms->arena, u64, a->depth);
+    for (i64 e = 0; e < a->depth; e++) {
+        set_over(a, e, own);
+        a->query[e] = ptx_term_factor(terms_eval(a->terms, a->node->args[0], own));
+    }
+}
+
+/* Element of a stored row of the row's sequence. */
+static u64 stored(const Attending *a, int arg, int sequence, i64 key, i64 *index)
+{
+    const TermsKeys *keys = a->terms->setup.keys;
+    const DagNode *input = a->node->args[arg];
+    keys->place(keys->self, sequence, key, &index[a->terms->sequence], &index[a->terms->position]);
+    for (int f = 0; f < input->n_fixes; f++)
+        index[input->fixes[f].atom] = input->fixes[f].at;
+    return terms_leaf(a->terms, input->param, index);
+}
+
+static u64 score(const Attending *a, i64 key)
+{
+    i64 own[MAX_ATOMS];
+    u64 acc = TERM_CONCRETE;
+    memcpy(own, a->index, sizeof own);
+    for (i64 k = 0; k < a->depth; k += GROUP) {
+        TermSum sum = 0;
+        for (i64 e = k; e < k + GROUP && e < a->depth; e++) {
+            set_over(a, e, own);
+            sum += (TermSum)a->query[e] *
+                   ptx_term_factor(stored(a, 1, a->row->sequence, key, own));
+        }
+        acc = ptx_term_step(acc, sum, true);
+    }
+    u64 t = terms_binary(PTX_MUL, acc, ptx_term_const(a->attend->scale));
+    if (a->attend->capped)
+        t = terms_binary(PTX_MUL, terms_function(a->terms, FN_TANH, &t),
+                         ptx_term_const(a->attend->cap));
+    return t;
+}
+
+/* ---- a split ---------------------------------------------------------------------------------- */
+
+/* Sums of the four lanes of a block, each of four parts, by places of the whole block. */
+static void block_sums(const Attending *a, const Block *b, const u64 *weight, u64 *lane)
+{
+    u64 part[LANES][PARTS] = {{0}};
+    i64 length = a->attend->block / (LANES * PARTS);
+    for (i64 key = b->lo; key < b->hi; key++) {
+        i64 i = key - b->start, at = i / (RUN * LANES) * RUN + i % RUN;
+        u64 *to = &part[i / RUN % LANES][at / length];
+        *to = added(*to, weight[key - b->lo]);
+    }
+    for (int k = 0; k < LANES; k++)
+        lane[k] = added(added(part[k][0], part[k][1]), added(part[k][2], part[k][3]));
+}
+
+static void attend_block(Attending *a, Block *b, u64 *m, u64 *lane)
+{
+    i64 n = b->hi - b->lo;
+    u64 *t = arena_array(a->terms->arena, u64, n), sums[LANES], before = *m;
+    for (i64 i = 0; i < n; i++) {
+        t[i] = score(a, b->lo + i);
+        *m = *m ? terms_binary(PTX_MAX, *m, t[i]) : t[i];
+    }
+    b->alpha = before ? fall(a, before, *m) : TERM_CONCRETE;
+    b->weight = arena_array(a->terms->arena, u64, n);
+    for (i64 i = 0; i < n; i++) {
+        t[i] = fall(a, t[i], *m);
+        b->weight[i] = ptx_term_factor(terms_narrow(a->attend->weights, t[i]));
+    }
+    block_sums(a, b, t, sums);
+    for (int k = 0; k < LANES; k++)
+        lane[k] = added(lane[k] && b->alpha ? terms_binary(PTX_MUL, lane[k], b->alpha) : lane[k],
+                        sums[k]);
+}
+
+static i64 least(i64 a, i64 b)
+{
+    return a < b ? a : b;
+}
+
+static i64 most(i64 a, i64 b)
+{
+    return a > b ? a : b;
+}
+
+static void attend_split(Attending *a, i64 start, i64 lo, i64 hi)
+{
+    Split split = {.first = a->row->blocks.n};
+    u64 lane[LANES] = {0};
+    for (i64 at = start; at < start + a->attend->split; at += a->attend->block) {
+        Block b = {.start = at, .lo = most(lo, at), .hi = least(hi, at + a->attend->block)};
+        if (b.lo >= b.hi)
+            continue;
+        attend_block(a, &b, &split.m, lane);
+        vec_push(a->terms->arena, &a->row->blocks, b);
+        split.n++;
+    }
+    split.l = added(added(lane[0], lane[1]), added(lane[2], lane[3]));
+    vec_push(a->terms->arena, &a->row->splits, split);
+}
+
+/* ---- a row ------------------------------------------------------------------------------------ */
+
+static void join(const Attending *a, Split *split)
+{
+    RowTerms *r = a->row;
+    if (!r->m) {
+        r->m = split->m, r->l = split->l;
+        return;
+    }
+    u64 m = terms_binary(PTX_MAX, r->m, split->m);
+    split->before = fall(a, r->m, m);
+    split->own = fall(a, split->m, m);
+    r->l = terms_binary(PTX_ADD, terms_binary(PTX_MUL, r->l, split->before),
+                        terms_binary(PTX_MUL, split->l, split->own));
+    r->m = m;
+}
+
+static void join_sink(const Attending *a)
+{
+    RowTerms *r = a->row;
+    u64 sink = terms_as_f32(a->terms, a->node->args[3], a->index);
+    u64 x = terms_binary(PTX_MUL, sink, ptx_term_const(LOG2_E));
+    u64 m = terms_binary(PTX_MAX, r->m, x);
+    r->sunk = fall(a, r->m, m);
+    r->l = terms_binary(PTX_ADD, terms_binary(PTX_MUL, r->l, r->sunk), fall(a, x, m));
+    r->m = m;
+}
+
+/* Keys [lo, hi) that the row sees. */
+static void seen_keys(const Attending *a, i64 *lo, i64 *hi)
+{
+    const TermsSetup *setup = &a->terms->setup;
+    i64 row = terms_row(a->terms, a->index[a->attend->tokens]);
+    i64 position = setup->positions[row];
+    int sequence = setup->sequences[row];
+    *lo = *hi = 0;
+    a->row->sequence = sequence;
+    if (sequence < 0)
+        return;
+    *hi = a->attend->causal ? position + 1 : INT32_MAX;
+    if (setup->keys->lengths)
+        *hi = least(*hi, setup->keys->lengths[sequence]);
+    if (a->attend->window)
+        *lo = most(0, position + 1 - a->attend->window);
+}
+
+static RowTerms *attend_row(Attending *a)
+{
+    Terms *t = a->terms;
+    u64 key = terms_key(1 << 20, a->node->args[1]->number, a->attend->rows, a->index);
+    RowTerms *found = (RowTerms *)(uintptr_t)terms_recall(t, key);
+    if (found)
+        return found;
+    i64 lo, hi, split = a->attend->split;
+    a->row = arena_new_of(t->arena, RowTerms);
+    seen_keys(a, &lo, &hi);
+    if (lo < hi)
+        open_query(a);
+    for (i64 at = lo / split * split; at < hi && lo < hi; at += split)
+        attend_split(a, at, lo, hi);
+    for (int i = 0; i < a->row->splits.n; i++)
+        join(a, &a->row->splits.v[i]);
+    if (a->row->m && a->node->n_args > 3)
+        join_sink(a);
+    terms_remember(t, key, (u64)(uintptr_t)a->row);
+    return a->row;
+}
+
+/* ---- values ----------------------------------------------------------------------------------- */
+
+/* One step for each group of keys with a seen one; groups are counted from the block's start. */
+static u64 block_values(const Attending *a, const Block *b, u64 acc, i64 *index)
+{
+    for (i64 group = b->lo / GROUP * GROUP; group < b->hi; group += GROUP) {
+        TermSum sum = 0;
+        for (i64 key = most(group, b->lo); key < group + GROUP && key < b->hi; key++)
+            sum += (TermSum)b->weight[key - b->lo] *
+                   ptx_term_factor(stored(a, 2, a->row->sequence, key, index));
+        acc = ptx_term_step(acc, sum, true);
+    }
+    return acc;
+}
+
+static u64 split_value(const Attending *a, const Split *s, i64 *index)
+{
+    u64 o = TERM_CONCRETE;
+    for (int i = s->first; i < s->first + s->n; i++) {
+        const Block *b = &a->row->blocks.v[i];
+        o = block_values(a, b, o ? terms_binary(PTX_MUL, o, b->alpha) : o, index);
+    }
+    return o;
+}
+
+static u64 value(const Attending *a)
+{
+    const RowTerms *r = a->row;
+    i64 own[MAX_ATOMS];
+    u64 o = TERM_CONCRETE;
+    memcpy(own, a->index, sizeof own);
+    if (!r->m)
+        return ptx_term_const(0);
+    for (int i = 0; i < r->splits.n; i++) {
+        const Split *s = &r->splits.v[i];
+        u64 x = split_value(a, s, own);
+        o = i == 0 ? x
+                   : terms_binary(PTX_ADD, terms_binary(PTX_MUL, o, s->before),
+                                  terms_binary(PTX_MUL, x, s->own));
+    }
+    if (r->sunk)
+        o = terms_binary(PTX_MUL, o, r->sunk);
+    return terms_binary(PTX_DIV, o, r->l);
+}
+
+static u64 logarithm(const Attending *a)
+{
+    u64 l = a->row->l;
+    if (!a->row->m)
+        return ptx_term_const(NO_KEYS);
+    return terms_binary(PTX_ADD, terms_binary(PTX_MUL, a->row->m, ptx_term_const(LN_2)),
+                        terms_function(a->terms, FN_LOG, &l));
+}
+
+u64 terms_attend(Terms *t, const DagNode *node, const i64 *index)
+{
+    i64 own[MAX_ATOMS];
+    memcpy(own, index, sizeof own);
+    for (int f = 0; f < node->n_fixes; f++)
+        own[node->fixes[f].atom] = node->fixes[f].at;
+    Attending a = {.terms = t, .node = node, .attend = node->attend, .index = own};
+    a.row = attend_row(&a);
+    return node->lse ? logarithm(&a) : value(&a);
+}
