@@ -249,7 +249,8 @@ static i64 gemm_place(const Terms *t, const Part *part, const Gemm *gemm, const 
         for (int p = 0; p < group->n_products; p++)
             if (group->product[p].reduce == reduce) {
                 product = p;
-                column = columns + terms_flat(t, part, group->cols.atoms, group->cols.n_atoms, index);
+                column = columns + terms_flat(t, part, group->cols.atoms, group->cols.n_atoms,
+                                              index);
             }
         columns += dim_size(t, part, &group->cols);
     }

@@ -58,7 +58,7 @@ static u64 added(u64 a, u64 b)
     return !a ? b : !b ? a : terms_binary(PTX_ADD, a, b);
 }
 
-/* ---- scores ----------------------------------------------------------------------------------- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 static void set_over(const Attending *a, i64 e, i64 *index)
 {
@@ -115,7 +115,7 @@ static u64 score(const Attending *a, i64 key)
     return t;
 }
 
-/* ---- a split ---------------------------------------------------------------------------------- */
+/* ---- a split --------------------------------------------------------------------------------- */
 
 /* Sums of the four lanes of a block, each of four parts, by places of the whole block. */
 static void block_sums(const Attending *a, const Block *b, const u64 *weight, u64 *lane)
@@ -177,7 +177,7 @@ static void attend_split(Attending *a, i64 start, i64 lo, i64 hi)
     vec_push(a->terms->arena, &a->row->splits, split);
 }
 
-/* ---- a row ------------------------------------------------------------------------------------ */
+/* ---- a row ----------------------------------------------------------------------------------- */
 
 static void join(const Attending *a, Split *split)
 {
@@ -245,7 +245,7 @@ static RowTerms *attend_row(Attending *a)
     return a->row;
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* One step for each group of keys with a seen one; groups are counted from the block's start. */
 static u64 block_values(const Attending *a, const Block *b, u64 acc, i64 *index)

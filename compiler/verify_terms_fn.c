@@ -1,5 +1,5 @@
-/* Scalar functions on terms: the operations of each one's own PTX, compiled alone. It is run once on
- * a leaf, and what it did is done again for every argument. */
+/* Scalar functions on terms: the operations of each one's own PTX, compiled alone. It is run once
+ * on a leaf, and what it did is done again for every argument. */
 #include "verify_terms_impl.h"
 
 #include "ptx/shadow.h"
@@ -109,7 +109,7 @@ static u64 apply(TermsFunction *f, u64 argument)
     return value[f->result];
 }
 
-/* They never give -0, nor a NaN with a sign: tests/unit checks it over all of f32. */
+/* They never give -0, nor a NaN with a sign: found so for every f32 (tests/ptx/README.md). */
 static bool has_no_sign(FnId fn)
 {
     return fn == FN_EXP2 || fn == FN_EXP2_D3 || fn == FN_EXP2_D6;

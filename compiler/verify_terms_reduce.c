@@ -84,7 +84,8 @@ static u64 weight(Terms *t, DType type, u64 own, u64 most)
 static TermsValue join(Terms *t, Monoid monoid, DType type, TermsValue l, TermsValue r)
 {
     TermsValue out = {{0}};
-    out.v[0] = rounded(type, terms_binary(monoid == MONOID_SUM ? PTX_ADD : PTX_MAX, l.v[0], r.v[0]));
+    PtxOp op = monoid == MONOID_SUM ? PTX_ADD : PTX_MAX;
+    out.v[0] = rounded(type, terms_binary(op, l.v[0], r.v[0]));
     if (monoid_values(monoid) == 1)
         return out;
     u64 left = weight(t, type, l.v[0], out.v[0]), right = weight(t, type, r.v[0], out.v[0]);

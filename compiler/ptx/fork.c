@@ -48,7 +48,7 @@ static bool find_fork(const PtxKernel *k, int at, Fork *f)
     return arithmetic_end(k, target, f->join) == f->join;
 }
 
-/* ---- registers that the arms write ------------------------------------------------------------ */
+/* ---- registers that the arms write ----------------------------------------------------------- */
 
 typedef struct Saved {
     PtxArg arg;
@@ -128,7 +128,7 @@ static PtxFork *fork_at(PtxCta *c, int at)
     return f;
 }
 
-/* ---- both ways -------------------------------------------------------------------------------- */
+/* ---- both ways ------------------------------------------------------------------------------- */
 
 static bool run_arm(PtxCta *c, PtxWarp *w, Arm arm, u32 mask)
 {

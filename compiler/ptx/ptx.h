@@ -56,7 +56,7 @@ enum {
     PTX_WARP = 32,
     PTX_CLUSTER_MAX = 8,
 };
-/* Where the parameters, the module's constants and a thread's own memory lie in generic addresses. */
+/* Where parameters, the module's constants and a thread's own memory lie in generic addresses. */
 #define PTX_PARAM_BASE ((u64)1 << 56)
 #define PTX_CONSTANT_BASE ((u64)1 << 57)
 #define PTX_LOCAL_BASE ((u64)1 << 58)

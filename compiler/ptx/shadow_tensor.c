@@ -75,8 +75,8 @@ static u64 accumulator_of(PtxWarp *w, const PtxArg *arg, int l)
 
 /* a: [row][k] terms of 16 rows, b: [column][k] of n columns; results in the instruction's first
  * n / 2 registers. */
-static void tile(PtxCta *c, PtxWarp *w, const PtxInst *i, int from, const u64 *a, const u64 *b, int n,
-                 bool accumulate)
+static void tile(PtxCta *c, PtxWarp *w, const PtxInst *i, int from, const u64 *a, const u64 *b,
+                 int n, bool accumulate)
 {
     Line rows[STEP], column[2];
     PtxType type = i->op == PTX_MMA_F16 || i->type == PTX_T_F16 ? PTX_T_F16 : PTX_T_BF16;

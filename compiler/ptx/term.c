@@ -115,7 +115,8 @@ u64 ptx_term_f32(PtxOp op, const u64 *args, int n)
 u64 ptx_term_select(u64 then, u64 other, u64 predicate)
 {
     const u64 args[] = {then, other, predicate};
-    u64 node = ptx_term_node(ptx_term_operation(PTX_SELP, PTX_T_B32, PTX_T_NONE, 0), false, args, 3);
+    u64 what = ptx_term_operation(PTX_SELP, PTX_T_B32, PTX_T_NONE, 0);
+    u64 node = ptx_term_node(what, false, args, 3);
     if (then == other)
         return then;
     return node == TERM_POISON ? node : node | (then & other & (TERM_RESULT | TERM_NO_SIGN));

@@ -56,6 +56,17 @@ static double ulps_off(IsoF32 y, double exact)
     return fabs(y - exact) / ldexp(1.0, exp < -125 ? -149 : exp - 24);
 }
 
+/* Proofs of attention rest on it. All of f32 in steps; tests/ptx/README.md has the whole. */
+START_TEST(test_exponentials_have_no_sign)
+{
+    for (IsoU32 u = 0; u < 0xFFFFFF00u; u += 2411) {
+        IsoF32 x = iso_bits_f32(u);
+        IsoU32 bits = BITS(iso_exp2(x)) | BITS(iso_exp2_d6(x)) | BITS(iso_exp2_d3(x));
+        ck_assert_msg(bits >> 31 == 0, "%#x", u);
+    }
+}
+END_TEST
+
 START_TEST(test_error)
 {
     const struct Function *f = &TABLE[_i];
@@ -234,6 +245,7 @@ Suite *fn_suite(void)
     tcase_add_test(t, test_log_is_not_negative_from_one);
     tcase_add_test(t, test_nan);
     tcase_add_test(t, test_tanh_is_odd_and_bounded);
+    tcase_add_test(t, test_exponentials_have_no_sign);
     tcase_add_test(t, test_pair);
     tcase_add_test(t, test_log_probability);
     tcase_add_test(t, test_triple);

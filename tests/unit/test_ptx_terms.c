@@ -126,11 +126,55 @@ START_TEST(steps)
 }
 END_TEST
 
+/* A maximum has no order, and +0 and 1 are nothing where that is sure. */
+START_TEST(what_is_left_out)
+{
+    const u64 leaves[] = {ptx_term_leaf(INPUT, 1), ptx_term_leaf(INPUT, 2),
+                          ptx_term_leaf(INPUT, 3)};
+    u64 ab[] = {ptx_term_f32(PTX_MAX, leaves, 2), leaves[2]}, bc[] = {leaves[0], 0};
+    bc[1] = ptx_term_f32(PTX_MAX, leaves + 1, 2);
+    ck_assert_uint_eq(ptx_term_f32(PTX_MAX, ab, 2), ptx_term_f32(PTX_MAX, bc, 2));
+    ck_assert_uint_ne(ptx_term_f32(PTX_MAX, ab, 2), ab[0]);
+    u64 least[] = {ptx_term_const(0xff800000u), ab[0]};
+    u64 raw[] = {ptx_term_const(0xff800000u), leaves[0]};
+    ck_assert_uint_eq(ptx_term_f32(PTX_MAX, least, 2), ab[0]);
+    ck_assert_uint_ne(ptx_term_f32(PTX_MAX, raw, 2), leaves[0]);
+    u64 sum = ptx_term_f32(PTX_ADD, leaves, 2), one[] = {sum, ptx_term_const(0x3f800000u)};
+    u64 zero[] = {sum, ptx_term_const(0)}, plain[] = {sum | TERM_NO_SIGN, ptx_term_const(0)};
+    ck_assert_uint_eq(ptx_term_f32(PTX_MUL, one, 2), sum);
+    ck_assert_uint_ne(ptx_term_f32(PTX_ADD, zero, 2), sum); /* it may be -0 */
+    ck_assert_uint_eq(ptx_term_f32(PTX_ADD, plain, 2), plain[0]);
+    one[0] = leaves[0]; /* a NaN of its own is changed by a product */
+    ck_assert_uint_ne(ptx_term_f32(PTX_MUL, one, 2), leaves[0]);
+}
+END_TEST
+
+/* A branch around arithmetic is the selection that it could have been. */
+START_TEST(both_ways)
+{
+    const char *branch = OF_TWO("setp.lt.f32 %p1, %f1, %f2;\nmov.f32 %f3, %f1;\n@%p1 bra $x;\n"
+                                "add.rn.f32 %f4, %f1, %f2;\nmul.rn.f32 %f3, %f4, %f2;\n$x:");
+    const char *two = OF_TWO("setp.lt.f32 %p1, %f1, %f2;\n@%p1 bra $x;\n"
+                             "add.rn.f32 %f4, %f1, %f2;\nmul.rn.f32 %f3, %f4, %f2;\nbra $y;\n"
+                             "$x:\nmov.f32 %f3, %f1;\n$y:");
+    const char *turned = OF_TWO("setp.gt.f32 %p1, %f2, %f1;\nadd.rn.f32 %f4, %f1, %f2;\n"
+                                "mul.rn.f32 %f4, %f4, %f2;\nselp.f32 %f3, %f1, %f4, %p1;");
+    const char *wrong = OF_TWO("setp.gt.f32 %p1, %f2, %f1;\nadd.rn.f32 %f4, %f1, %f2;\n"
+                               "mul.rn.f32 %f4, %f4, %f2;\nselp.f32 %f3, %f4, %f1, %p1;");
+    u64 term = term_of(branch, 4, 3);
+    ck_assert_uint_eq(term, term_of(two, 4, 3));
+    ck_assert_uint_eq(term, term_of(turned, 4, 3));
+    ck_assert_uint_ne(term, term_of(wrong, 4, 3));
+}
+END_TEST
+
 START_TEST(what_must_be_concrete)
 {
     expect_finding("ld.global.u32 %r1, [%d3];\nmul.wide.u32 %d5, %r1, 4;", "64 bits that depend");
     expect_finding("ld.global.f32 %f1, [%d3];\nsetp.lt.f32 %p1, %f1, 0f00000000;\n"
-                   "@%p1 bra $x;\n$x:", "depending on an input");
+                   "@%p1 bra $x;\nst.global.f32 [%d4], %f1;\n$x:", "depending on an input");
+    expect_finding("ld.global.f32 %f1, [%d3];\nsetp.lt.f32 %p1, %f1, 0f00000000;\n"
+                   "@%p1 st.global.f32 [%d4], %f1;", "depending on an input");
     expect_finding("st.global.u32 [%d7], %r0;", "an address that depends");
     expect_finding("ld.global.u32 %r1, [%d3];\n"
                    "shfl.sync.down.b32 %r2|%p1, %r0, %r1, 31, -1;", "a distance that depends");
@@ -152,6 +196,8 @@ Suite *ptx_terms_suite(void)
     tcase_add_test(tests, expressions);
     tcase_add_test(tests, pairs);
     tcase_add_test(tests, steps);
+    tcase_add_test(tests, what_is_left_out);
+    tcase_add_test(tests, both_ways);
     tcase_add_test(tests, what_must_be_concrete);
     tcase_add_test(tests, undefined_registers);
     suite_add_tcase(suite, tests);
