@@ -45,7 +45,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm \
+.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm bench-attend \
     bench-ranks deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
@@ -177,7 +177,20 @@ $(BUILD)/products.cubin: tests/bench/products.iso $(BUILD)/isoc
 bench-gemm: $(BUILD)/bench_gemm $(BUILD)/products.cubin
 	@$(BUILD)/bench_gemm $(BUILD)/products.cubin
 
--include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(bench_gemm_obj:.o=.d) $(lib_obj:.o=.d) \
+# Attention: decode over paged caches and prefill.
+bench_attend_obj := $(call object,tests/bench/bench_attend.c tests/gpu/gpu.c)
+$(BUILD)/obj/tests/bench/bench_attend.o: CPPFLAGS_ALL += -Icompiler/device
+$(BUILD)/bench_attend: $(bench_attend_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+$(BUILD)/attention.cubin: tests/bench/attention.iso $(BUILD)/isoc
+	@$(BUILD)/isoc $< -o $@
+
+bench-attend: $(BUILD)/bench_attend $(BUILD)/attention.cubin
+	@$(BUILD)/bench_attend $(BUILD)/attention.cubin
+
+-include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(bench_gemm_obj:.o=.d) $(bench_attend_obj:.o=.d) $(lib_obj:.o=.d) \
     $(main_obj:.o=.d) $(unit_obj:.o=.d)
 
 # ---- tests -----------------------------------------------------------------------------------

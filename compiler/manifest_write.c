@@ -287,8 +287,9 @@ static json_t *attend_json(Writer *w, const AttendKernel *k)
     put(w, object, "lse", integer(k->lse));
     put(w, object, "kernel", json_string(attend_choice_name(k->choice)));
     put(w, object, "rows", integer(16 * k->row_tiles));
-    put(w, object, "token_each", json_boolean(k->token_each));
+    put(w, object, "resident", integer(k->resident));
     put(w, object, "causal", json_boolean(k->computes.causal));
+    put(w, object, "split", integer(k->computes.split));
     return object;
 }
 

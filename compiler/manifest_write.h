@@ -48,7 +48,7 @@
  *                       "rows": [atom], "groups": [as in gemm] },
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
  *                       "kernel": "mma|decode|wgmma",
- *                       "rows": of one CTA, "token_each": bool (a CTA takes one token),
+ *                       "rows": of one CTA, "resident": CTAs of a multiprocessor, "split": keys,
  *                       "causal": bool } }             false: lengths must be given
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
  *       "ops": [ { "op": i, "join": spec or -1,

@@ -167,7 +167,8 @@ typedef struct AttendKernel {
     int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
     AttendChoice choice;
     int row_tiles;   /* of 16 rows, of one CTA */
-    bool token_each; /* MMA: a CTA takes one token, else as many as have room */
+    int ahead;       /* blocks whose loads begin before another's are used */
+    int resident;    /* CTAs that a multiprocessor has room for */
 } AttendKernel;
 
 typedef struct Kernel {

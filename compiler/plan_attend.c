@@ -187,26 +187,34 @@ bool plan_attend(Planner *planner, Kernel *shape)
 
 /* ---- schedules ------------------------------------------------------------------------------- */
 
-/* Up to FEW_TOKENS a token has a CTA of its own: they may be of as many sequences. A row's values
- * are kept twice in registers, which WIDE ones have not for two tiles. */
-enum { FEW_TOKENS = 128, WIDE = 128 };
+/* Up to FEW_TOKENS they may be of as many sequences. MMA keeps a row's values twice in registers,
+ * which WIDE ones have not for two tiles; decode has shared memory for two CTAs, not of WIDE. */
+enum { FEW_TOKENS = 128, NARROW = 64, WIDE = 128 };
 
-static AttendSchedule mma_schedule(const AttendKernel *shape, bool token_each)
+static AttendSchedule mma_schedule(const AttendKernel *shape)
 {
     AttendSchedule s = {*shape, 0, ROWS_MAX};
     s.kernel.choice = ATTEND_MMA;
-    s.kernel.token_each = token_each;
-    s.kernel.row_tiles = token_each || shape->width > WIDE ? 1 : 2;
-    if (token_each)
-        s.rows_max = FEW_TOKENS;
+    s.kernel.row_tiles = shape->width > WIDE ? 1 : 2;
+    s.kernel.ahead = s.kernel.resident = 1;
+    return s;
+}
+
+static AttendSchedule decode_schedule(const AttendKernel *shape)
+{
+    AttendSchedule s = {*shape, 0, FEW_TOKENS};
+    s.kernel.choice = ATTEND_DECODE;
+    s.kernel.row_tiles = 1;
+    s.kernel.ahead = shape->depth <= NARROW && shape->width <= NARROW ? 2 : 1;
+    s.kernel.resident = shape->depth <= WIDE && shape->width <= WIDE ? 2 : 1;
     return s;
 }
 
 int plan_attend_schedules(const AttendKernel *shape, AttendSchedule out[ATTEND_SCHEDULES])
 {
     int n = 0;
-    out[n++] = mma_schedule(shape, true);
-    out[n++] = mma_schedule(shape, false);
+    out[n++] = decode_schedule(shape);
+    out[n++] = mma_schedule(shape);
     return n;
 }
 

@@ -181,8 +181,8 @@ static void print_attend(const Printer *p)
     text_printf(p->out, "\n  operands %d %d %d %d results %d %d; depth %lld width %lld\n",
                 k->queries, k->keys, k->values, k->sinks, k->value, k->lse, (long long)k->depth,
                 (long long)k->width);
-    text_printf(p->out, "  %s: rows %d, %s\n", attend_choice_name(k->choice), 16 * k->row_tiles,
-                k->token_each ? "of one token" : "of as many tokens as have room");
+    text_printf(p->out, "  %s: rows %d, ahead %d, resident %d\n", attend_choice_name(k->choice),
+                16 * k->row_tiles, k->ahead, k->resident);
 }
 
 static const char *family_text(Family family)

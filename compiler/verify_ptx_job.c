@@ -322,6 +322,8 @@ static void *make_workspace(PtxTrial *r, size_t *bytes)
             tiles += ceil_of(group_columns(r, g), gemm->tile_n);
         counters = (size_t)(ceil_of(tiles * ceil_of(r->own_rows, gemm->tile_m) * 4, 256) * 256);
     }
+    if (r->keys)
+        counters = attend_counters(r->op, r->spec, r->rows);
     return verify_ptx_buffer(&r->place, "the workspace", *bytes,
                              counters < *bytes ? counters : *bytes);
 }
@@ -552,6 +554,9 @@ static const iso_op *op_of(const PtxWorker *w, const PtxJob *job)
     return op;
 }
 
+/* So few that a CTA of decode has several units. */
+enum { ATTEND_MULTIPROCESSORS = 5 };
+
 void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutcome *outcome)
 {
     PtxTrial *r = arena_new_of(arena, PtxTrial);
@@ -568,6 +573,8 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     worker->module->multiprocessors = MACHINE_MULTIPROCESSORS;
     if (is_gemm(r))
         choose_tiles(r);
+    if (r->keys)
+        worker->module->multiprocessors = ATTEND_MULTIPROCESSORS;
     if (is_gemm(r) && is_persistent(r))
         worker->module->multiprocessors = (int)(clusters(r) * r->spec->gemm.cluster);
     PtxTests tests = {.arena = arena};

@@ -138,7 +138,8 @@ iso_status iso_op_needs_join(const iso_op *op, int *needs);
 /* Bytes of this rank's roots for this many global rows. */
 iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes);
 /* Bytes of scratch, 256-byte aligned, that a run or part with this many global rows needs; zero it
- * once before its first use: runs leave it ready for the next. schedule: as in iso_run. */
+ * once before its first use: runs leave it ready for the next. schedule: as in iso_run. `attend`
+ * over very many keys is faster with more. */
 iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t *bytes);
 
 /* Keys and values of `attend`, tensors with the axes sequence and position. Key j of sequence s

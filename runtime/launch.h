@@ -28,6 +28,8 @@ iso_status launch_attend(const Launch *launch);
 /* Bytes of scratch of one spec at a global row count. */
 size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
 size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
+/* Of these, the first, which must be zeros. */
+size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows);
 
 /* The groups' sizes and epilogue views, the same for a product and for the join of its roots. */
 iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups);

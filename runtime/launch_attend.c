@@ -24,17 +24,23 @@ static iso_status bind_view(const Launch *launch, int binding, IsoView *out)
     return status;
 }
 
-/* The stride along the axis of sequences, or of positions. */
-static int64_t stored_stride(const Launch *launch, int binding, MfCoordinate kind)
+/* The tensor's axis of sequences, or of positions; -1: none. */
+static int stored_axis(const Launch *launch, int tensor, MfCoordinate kind)
 {
     const Manifest *manifest = launch->op->module->manifest;
-    int tensor = launch->spec->bindings[binding].tensor;
     const MfTensor *declared = &launch->op->op->tensors[tensor];
     for (int i = 0; i < declared->n_axes; i++)
         if (axis_is_table(manifest, &declared->axes[i]) &&
             manifest->atoms[declared->axes[i].atom[0]].coordinate == kind)
-            return launch->tensors[tensor].stride[i];
-    return 0;
+            return i;
+    return -1;
+}
+
+static int64_t stored_stride(const Launch *launch, int binding, MfCoordinate kind)
+{
+    int tensor = launch->spec->bindings[binding].tensor;
+    int axis = stored_axis(launch, tensor, kind);
+    return axis < 0 ? 0 : launch->tensors[tensor].stride[axis];
 }
 
 /* What a copy of 16 bytes needs: neighbours, and rows that begin at multiples of it. */
@@ -117,7 +123,7 @@ static int64_t dim_size(const Launch *launch, int dim)
 static void choose_tile(const MfAttend *a, IsoAttendArgs *args)
 {
     args->tile_group = args->group < a->rows ? args->group : a->rows;
-    args->tile_tokens = a->token_each ? 1 : a->rows / args->tile_group;
+    args->tile_tokens = a->rows / args->tile_group;
 }
 
 /* ---- which kernel ---------------------------------------------------------------------------- */
@@ -148,13 +154,77 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
     return wgmma ? wgmma : mma ? mma : by_rows;
 }
 
+/* ---- decode's workspace ---------------------------------------------------------------------- */
+
+enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, WORKSPACE_STEP = 256, ROOT_TAIL = 2 };
+
+typedef struct Scratch {
+    int64_t pieces, roots, counter_bytes, root_floats; /* of a token's rows in one piece */
+} Scratch;
+
+/* Roots for some splits of each token, and for long contexts of few. Splits that have no room are
+ * gone through by one CTA. */
+static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
+{
+    const Manifest *manifest = op->module->manifest;
+    const MfPart *part = op_part(op, ISO_PHASE_RUN);
+    int64_t tokens = part_size(manifest, part, &spec->dims[TOKENS], rows);
+    int64_t group = part_size(manifest, part, &spec->dims[GROUP], rows);
+    int64_t tile = group < spec->attend.rows ? group : spec->attend.rows;
+    Scratch s = {.roots = MIN_ROOTS + ROOTS_EACH * tokens};
+    if (!group || !tokens)
+        return (Scratch){0};
+    s.pieces = part_size(manifest, part, &spec->dims[HEADS], rows) * ceil_div(group, tile);
+    s.counter_bytes = ceil_div(tokens * s.pieces * 4, WORKSPACE_STEP) * WORKSPACE_STEP;
+    s.root_floats = tile * (part_size(manifest, part, &spec->dims[WIDTH], rows) + ROOT_TAIL);
+    return s;
+}
+
 size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
-    (void)op, (void)spec, (void)rows;
-    return 0;
+    if (!spec || spec->attend.kernel != MF_ATTEND_DECODE)
+        return 0;
+    Scratch s = scratch_of(op, spec, rows);
+    return (size_t)(s.counter_bytes + s.roots * s.pieces * s.root_floats * 4);
+}
+
+size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows)
+{
+    return spec->attend.kernel == MF_ATTEND_DECODE
+               ? (size_t)scratch_of(op, spec, rows).counter_bytes
+               : 0;
 }
 
 /* ---- the launch ------------------------------------------------------------------------------ */
+
+/* Keys that a sequence may have, by what is known here. */
+static int64_t most_keys(const Launch *launch)
+{
+    const iso_keys *keys = launch->run->keys;
+    int tensor = launch->spec->bindings[launch->spec->attend.keys].tensor;
+    if (keys && keys->most_keys > 0)
+        return keys->most_keys;
+    if (keys && keys->block_table)
+        return keys->block_table_stride * keys->page;
+    int axis = stored_axis(launch, tensor, MF_POSITION);
+    return axis < 0 ? 1 : launch->tensors[tensor].shape[axis];
+}
+
+/* As many CTAs as there may be units, or as have room; as many roots as the workspace holds. */
+static void set_decode(const Launch *launch, IsoAttendArgs *args, Grid *grid)
+{
+    const MfAttend *a = &launch->spec->attend;
+    Scratch s = scratch_of(launch->op, launch->spec, launch->run->rows);
+    int64_t room = (int64_t)launch->op->module->multiprocessors * a->resident;
+    int64_t roots = ((int64_t)launch->run->workspace_bytes - s.counter_bytes) /
+                    (s.pieces * s.root_floats * 4);
+    int64_t units = s.pieces * args->rows * (most_keys(launch) / a->split + 1);
+    args->counters = launch->run->workspace;
+    args->roots = (float *)(void *)((char *)launch->run->workspace + s.counter_bytes);
+    args->most_roots = (int)(roots < INT32_MAX ? roots : INT32_MAX);
+    grid->x = (unsigned)(units < room ? units : room);
+    grid->y = 1;
+}
 
 iso_status launch_attend(const Launch *launch)
 {
@@ -164,7 +234,8 @@ iso_status launch_attend(const Launch *launch)
     args.rows_dev = launch->run->rows_device;
     args.rows = (int)dim_size(launch, TOKENS);
     args.group = (int)dim_size(launch, GROUP);
-    if (args.rows <= 0 || args.group <= 0)
+    args.heads = (int)dim_size(launch, HEADS);
+    if (args.rows <= 0 || args.group <= 0 || args.heads <= 0)
         return ISO_OK;
     choose_tile(&launch->spec->attend, &args);
     iso_status status = bind_views(launch, &args);
@@ -172,11 +243,12 @@ iso_status launch_attend(const Launch *launch)
         status = bind_keys(launch, &args);
     if (status)
         return status;
-    Grid grid = {.y = (unsigned)dim_size(launch, HEADS), .z = 1,
-                 .threads = (unsigned)kernel->threads,
+    Grid grid = {.y = (unsigned)args.heads, .z = 1, .threads = (unsigned)kernel->threads,
                  .shared_bytes = (size_t)kernel->shared_bytes};
     grid.x = (unsigned)(ceil_div(args.rows, args.tile_tokens) *
                         ceil_div(args.group, args.tile_group));
+    if (launch->spec->attend.kernel == MF_ATTEND_DECODE)
+        set_decode(launch, &args, &grid);
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
 }

@@ -230,8 +230,9 @@ static void read_attend(Reader *r, json_t *object, MfSpec *spec)
     attend->lse = (int)get_int(r, object, "lse", -1, spec->n_bindings - 1);
     attend->kernel = get_attend_kernel(r, object);
     attend->rows = (int)get_int(r, object, "rows", 16, 128);
-    attend->token_each = get_bool(r, object, "token_each");
+    attend->resident = (int)get_int(r, object, "resident", 1, 32);
     attend->causal = get_bool(r, object, "causal");
+    attend->split = (int)get_int(r, object, "split", 1, INT32_MAX);
 }
 
 static void check_bindings(Reader *r, MfSpec *spec)

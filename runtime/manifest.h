@@ -94,8 +94,9 @@ typedef struct MfAttend {
     MfAttendKernel kernel;
     int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
     int rows;        /* of one CTA */
-    bool token_each; /* a CTA takes one token */
+    int resident;    /* CTAs that a multiprocessor has room for */
     bool causal;     /* else lengths must be given */
+    int split;       /* keys that are joined apart */
 } MfAttend;
 
 typedef struct MfSpec {

@@ -213,6 +213,15 @@ typedef struct IsoRowArgs {
 //   grid    ceil(rows, tile_tokens) * ceil(group, tile_group), heads, 1
 //   shared  dynamic, the manifest's bytes
 //   workspace, counters   none
+//
+// iso_attend_decode:
+//   block   128, 1, 1
+//   grid    any; no more CTAs than have room at once is best
+//   shared  dynamic, the manifest's bytes
+//   workspace  most_roots * heads * ceil(group, tile_group) * tile_group * (values + 2) * 4 bytes,
+//           16-byte aligned: any most_roots is right, one for each token and split is fastest
+//   counters   rows * heads * ceil(group, tile_group) of 4 bytes, zero before the first launch
+//           ever; each launch leaves them zero
 typedef struct IsoAttendArgs {
     const int *rows_dev;            // live tokens, on the device, or null for all of rows
     int rows;                       // tokens of the tensors
@@ -226,6 +235,10 @@ typedef struct IsoAttendArgs {
     int page;                       // keys of one
     long long k_sequence, k_position, v_sequence, v_position; // strides of the stored axes
     IsoView q, k, v, sinks, o, lse; // sinks, lse: where the op has them
+    int heads;                      // of keys
+    int most_roots;                 // iso_attend_decode: see above
+    float *roots;
+    unsigned *counters;
 } IsoAttendArgs;
 
 #endif

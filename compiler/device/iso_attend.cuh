@@ -57,7 +57,7 @@ template <class Op> struct IsoAttendShared {
     float part[ISO_ATTEND_WARPS][4][rows];
     int sequence[rows], token[rows], member[rows]; // of each row
     int lo[rows], hi[rows];                        // keys that it sees now; none: equal
-    int2 place[2][ISO_ATTEND_BLOCK];               // where a block's keys lie: see iso_attend_place
+    int2 place[Op::ahead + 1][ISO_ATTEND_BLOCK];   // where a block's keys lie: see iso_attend_place
     int odd;                                       // a value of the block is no number
 };
 
@@ -133,17 +133,14 @@ template <class Op> struct IsoAttend {
         }
     }
 
-    // The keys that a row may see.
-    __device__ __forceinline__ int2 row_keys(int r) const {
-        if (shared.sequence[r] != sequence || sequence < 0) {
-            return make_int2(0, 0);
-        }
-        int position = args.position[shared.token[r]], first = 0, end = 0x7FFFFFFF;
+    // The keys that a token of a sequence may see.
+    __device__ __forceinline__ int2 keys_of(int token, int of) const {
+        int position = args.position[token], first = 0, end = 0x7FFFFFFF;
         if constexpr (Op::causal) {
             end = position + 1;
         }
         if (args.length) {
-            end = iso_attend_min(end, args.length[sequence]);
+            end = iso_attend_min(end, args.length[of]);
         }
         if constexpr (Op::window > 0) {
             first = iso_attend_max(0, position + 1 - Op::window);
@@ -156,11 +153,17 @@ template <class Op> struct IsoAttend {
         sequence = of;
         __syncthreads();
         if (threadIdx.x < Plan::rows) {
-            int2 keys = row_keys(threadIdx.x);
+            bool mine = of >= 0 && shared.sequence[threadIdx.x] == of;
+            int2 keys = mine ? keys_of(shared.token[threadIdx.x], of) : make_int2(0, 0);
             shared.lo[threadIdx.x] = keys.x;
             shared.hi[threadIdx.x] = keys.y;
         }
         __syncthreads();
+        read_rows();
+    }
+
+    // What the rows see.
+    __device__ __forceinline__ void read_rows() {
         range = IsoAttendRange{0x7FFFFFFF, 0, 0, 0x7FFFFFFF};
         for (int r = 0; r < Plan::rows; ++r) {
             if (shared.lo[r] < shared.hi[r]) {

@@ -24,8 +24,8 @@ static DType binding_type(const KernelText *k, int binding)
 
 static void write_sizes(Writer *w, const AttendKernel *a)
 {
-    writer_line(w, "static constexpr int depth = %lld, width = %lld, row_tiles = %d;",
-                (long long)a->depth, (long long)a->width, a->row_tiles);
+    writer_line(w, "static constexpr int depth = %lld, width = %lld, row_tiles = %d, ahead = %d;",
+                (long long)a->depth, (long long)a->width, a->row_tiles, a->ahead);
     writer_line(w, "static constexpr int split = %lld, window = %lld;",
                 (long long)a->computes.split, (long long)a->computes.window);
 }
@@ -53,23 +53,37 @@ static void write_op(KernelText *k)
     writer_close(w, ";");
 }
 
-/* IsoAttendPlan::shared_bytes: queries, a block of keys, one of values, the weights. */
+static i64 larger(i64 a, i64 b)
+{
+    return a > b ? a : b;
+}
+
+/* IsoAttendPlan::shared_bytes: queries, a block of keys, one of values, the weights. For decode
+ * IsoDecodePlan's: a ring of blocks; queries or weights. */
 static i64 shared_bytes(const AttendKernel *a)
 {
     i64 rows = 16 * a->row_tiles, depth = a->depth + PITCH, width = a->width + PITCH;
-    return 2 * (rows * depth + ATTEND_BLOCK * (depth + width) + rows * (ATTEND_BLOCK + PITCH));
+    i64 weights = ATTEND_BLOCK + PITCH;
+    if (a->choice == ATTEND_DECODE)
+        return 2 * ((2 * a->ahead + 1) * ATTEND_BLOCK * larger(depth, width) +
+                    rows * larger(depth, weights));
+    return 2 * (rows * depth + ATTEND_BLOCK * (depth + width) + rows * weights);
 }
 
 void emit_attend(KernelText *k)
 {
     const AttendKernel *a = &k->kernel->attend;
+    bool decode = a->choice == ATTEND_DECODE;
     k->family = "attend";
     k->parameters = "const __grid_constant__ IsoAttendArgs args";
     k->arguments = "IsoAttendArgs";
     k->threads = THREADS;
-    k->bounds = "128";
     k->shared_bytes = shared_bytes(a);
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\niso_attend.cuh\n");
+    k->bounds = a->resident == 2 ? "128, 2" : "128";
+    k->files = decode ? STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\n"
+                            "iso_attend.cuh\niso_attend_decode.cuh\n")
+                      : STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\n"
+                            "iso_attend.cuh\n");
     write_op(k);
-    writer_line(&k->body, "iso_attend<Op>(args);");
+    writer_line(&k->body, "iso_attend%s<Op>(args);", decode ? "_decode" : "");
 }

@@ -38,13 +38,15 @@ typedef struct Rig {
     iso_run run;
     _Alignas(16) unsigned short q[ROWS * 6 * 64], k[2][PAGES * PAGE * KEY], o[ROWS * 6 * 64];
     float l[ROWS * 6];
+    _Alignas(256) unsigned char workspace[2 << 20];
 } Rig;
 
 static Rig *open_rig(void)
 {
-    Rig *rig = calloc(1, sizeof *rig);
+    Rig *rig = aligned_alloc(_Alignof(Rig), sizeof *rig);
     iso_config config = {.size = sizeof config, .device = ISO_CPU, .cpu_threads = 1};
     ck_assert_ptr_nonnull(rig);
+    memset(rig, 0, sizeof *rig);
     artefact_open(&rig->artefact, contract);
     Str bytes = rig->artefact.bytes;
     ck_assert_int_eq(iso_module_load_data(&rig->module, bytes.s, (size_t)bytes.n, &config), ISO_OK);
@@ -175,6 +177,7 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
     return 0;
 }
 
+enum { MULTIPROCESSORS = 3, DECODE_TOKENS = 5, MMA_TOKENS = 10 };
 static const Driver notes = {.launch_config = note_launch};
 static CuFunction handles[8];
 
@@ -183,6 +186,9 @@ static void pretend(Rig *rig)
     rig->module->device = ISO_CUDA;
     rig->module->driver = &notes;
     rig->module->functions = handles;
+    rig->module->multiprocessors = MULTIPROCESSORS;
+    rig->run.workspace = rig->workspace;
+    rig->run.workspace_bytes = sizeof rig->workspace;
     memset(&noted, 0, sizeof noted);
 }
 
@@ -200,9 +206,10 @@ START_TEST(a_launch_says_where_keys_are)
     set_mode(rig, IN_PAGES);
     rig->run.rows_device = &live;
     pretend(rig);
+    ck_assert_int_eq(iso_op_workspace(op, ROWS, 0, &rig->run.workspace_bytes), ISO_OK);
     ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
-    ck_assert_uint_eq(noted.grid[0], ROWS); /* a CTA for each of few tokens */
-    ck_assert_uint_eq(noted.grid[1], 2);
+    ck_assert_uint_eq(noted.grid[0], 2 * MULTIPROCESSORS); /* fewer than units */
+    ck_assert_uint_eq(noted.grid[1], 1);
     ck_assert_uint_eq(noted.threads, 128);
     ck_assert_uint_gt(noted.shared, 0);
     ck_assert_uint_eq(noted.attributes, 0); /* it begins after all that comes before */
@@ -210,7 +217,12 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_int_eq(noted.args.rows, ROWS);
     ck_assert_int_eq(noted.args.group, 3);
     ck_assert_int_eq(noted.args.tile_group, 3);
-    ck_assert_int_eq(noted.args.tile_tokens, 1);
+    ck_assert_int_eq(noted.args.tile_tokens, DECODE_TOKENS);
+    ck_assert_int_eq(noted.args.heads, 2);
+    ck_assert_ptr_eq(noted.args.counters, rig->workspace);
+    ck_assert_ptr_eq(noted.args.roots, rig->workspace + 256);
+    ck_assert_uint_eq(rig->run.workspace_bytes,
+                      256 + (size_t)noted.args.most_roots * 2 * 3 * (64 + 2) * 4);
     ck_assert_ptr_eq(noted.args.block_table, table);
     ck_assert_ptr_eq(noted.args.length, lengths);
     ck_assert_int_eq(noted.args.page, PAGE);
@@ -221,8 +233,37 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_int_eq(noted.args.lse.stride[1], 3);
     rig->run.schedule = 2;
     ck_assert_int_eq(call(rig, op), ISO_OK);
-    ck_assert_int_eq(noted.args.tile_tokens, 10);
+    ck_assert_int_eq(noted.args.tile_tokens, MMA_TOKENS);
     ck_assert_uint_eq(noted.grid[0], 1);
+    ck_assert_uint_eq(noted.grid[1], 2);
+    unpretend(rig);
+    close_rig(rig);
+}
+END_TEST
+
+/* Rows are few in any case; what one sequence has tells. */
+START_TEST(hints_choose)
+{
+    static const struct {
+        int schedule, most_rows, tokens;
+    } cases[] = {{0, 0, DECODE_TOKENS}, {0, 1, DECODE_TOKENS}, {0, 10, DECODE_TOKENS},
+                 {0, 11, MMA_TOKENS},   {1, 11, DECODE_TOKENS}, {2, 1, MMA_TOKENS}};
+    Rig *rig = open_rig();
+    const iso_op *op = bind(rig, "f");
+    set_mode(rig, IN_PAGES);
+    pretend(rig);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rig->run.schedule = cases[i].schedule;
+        rig->keys.most_rows = cases[i].most_rows;
+        ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
+        ck_assert_int_eq(noted.args.tile_tokens, cases[i].tokens);
+    }
+    rig->run.schedule = 0;
+    rig->keys.most_rows = 0;
+    rig->keys.most_keys = 5;
+    rig->run.rows_device = NULL;
+    rig->run.workspace_bytes = 256;
+    ck_assert_int_eq(call(rig, op), ISO_WORKSPACE);
     unpretend(rig);
     close_rig(rig);
 }
@@ -307,6 +348,7 @@ Suite *launch_attend_suite(void)
     TCase *tc = tcase_create("all");
     tcase_add_test(tc, where_keys_are_moves_no_bit);
     tcase_add_test(tc, a_launch_says_where_keys_are);
+    tcase_add_test(tc, hints_choose);
     tcase_add_test(tc, what_a_copy_cannot_take_is_refused);
     tcase_add_test(tc, what_is_missing_is_refused);
     tcase_add_test(tc, an_empty_group_launches_nothing);

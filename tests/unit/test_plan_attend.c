@@ -32,7 +32,7 @@ static bool planned(Attention *a, const char *text, Plan *plan)
     return plan_build(&a->dag, NULL, plan, a->f.arena, &a->f.diags);
 }
 
-START_TEST(few_tokens_have_a_cta_each)
+START_TEST(few_tokens_are_decoded)
 {
     Attention a;
     Plan plan;
@@ -41,9 +41,11 @@ START_TEST(few_tokens_have_a_cta_each)
     ck_assert_int_eq(op->n_variants, 2);
     ck_assert_int_eq(op->variants[0].rows_max, 128);
     const Kernel *few = plan.kernels.v[op->variants[0].kernel_of_rank[0]];
+    ck_assert_int_eq(op->variants[1].rows_min, 0); /* it takes any, and is asked last */
     const Kernel *many = plan.kernels.v[op->variants[1].kernel_of_rank[0]];
     ck_assert_int_eq(few->family, FAMILY_ATTEND);
-    ck_assert(few->attend.token_each && !many->attend.token_each);
+    ck_assert_int_eq(few->attend.choice, ATTEND_DECODE);
+    ck_assert_int_eq(many->attend.choice, ATTEND_MMA);
     ck_assert_int_eq(few->attend.row_tiles, 1);
     ck_assert_int_eq(many->attend.row_tiles, 2);
     ck_assert_int_eq(many->attend.depth, 128);
@@ -137,7 +139,7 @@ Suite *plan_attend_suite(void)
 {
     Suite *suite = suite_create("plan_attend");
     TCase *tc = tcase_create("all");
-    tcase_add_test(tc, few_tokens_have_a_cta_each);
+    tcase_add_test(tc, few_tokens_are_decoded);
     tcase_add_loop_test(tc, what_does_not_fit_is_said, 0, MISFITS);
     tcase_add_loop_test(tc, a_changed_number_is_no_proof, 0, 6);
     tcase_add_test(tc, the_text_is_the_golden_one);

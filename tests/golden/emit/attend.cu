@@ -5,12 +5,13 @@
 #include "iso_fn.cuh"
 #include "iso_prim.cuh"
 #include "iso_attend.cuh"
+#include "iso_attend_decode.cuh"
 
-// f; threads 128, shared 60928
+// f; threads 128, shared 84224
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_attend_52d0733944a86953 {
+namespace text_iso_attend_089531789f85fe3d {
 struct Op {
-    static constexpr int depth = 96, width = 96, row_tiles = 1;
+    static constexpr int depth = 96, width = 96, row_tiles = 1, ahead = 1;
     static constexpr int split = 256, window = 100;
     static constexpr bool f16 = false, values_f16 = false;
     static constexpr bool causal = true, capped = false, sinks = false, lse = true;
@@ -20,17 +21,17 @@ struct Op {
     ISO_FN Value value(float x) { return iso_bf16_of_f32(x); }
 };
 
-extern "C" __global__ void __launch_bounds__(128)
-iso_attend_52d0733944a86953(const __grid_constant__ IsoAttendArgs args) {
-    iso_attend<Op>(args);
+extern "C" __global__ void __launch_bounds__(128, 2)
+iso_attend_089531789f85fe3d(const __grid_constant__ IsoAttendArgs args) {
+    iso_attend_decode<Op>(args);
 }
 }
 
 // f; threads 128, shared 68608
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_attend_80e370a4e5b21ddb {
+namespace text_iso_attend_7488192a670ec085 {
 struct Op {
-    static constexpr int depth = 96, width = 96, row_tiles = 2;
+    static constexpr int depth = 96, width = 96, row_tiles = 2, ahead = 1;
     static constexpr int split = 256, window = 100;
     static constexpr bool f16 = false, values_f16 = false;
     static constexpr bool causal = true, capped = false, sinks = false, lse = true;
@@ -41,7 +42,7 @@ struct Op {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_attend_80e370a4e5b21ddb(const __grid_constant__ IsoAttendArgs args) {
+iso_attend_7488192a670ec085(const __grid_constant__ IsoAttendArgs args) {
     iso_attend<Op>(args);
 }
 }

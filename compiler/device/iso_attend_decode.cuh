@@ -1,0 +1,439 @@
+// Attention of few rows of each of many sequences, over long caches: splits are spread over CTAs.
+// Owns nothing; the launch rule is in iso_abi.cuh, a block's arithmetic in iso_attend.cuh.
+//
+// Neighbouring tokens of one sequence and the queries of one head of keys share a tile of rows. An
+// item is one split of a tile; its piece is a head of keys and a chunk of the group. CTAs number
+// the items of a window of tokens from what lies on the device, all alike, and take every
+// gridDim.x-th unit of (item, piece): lengths may be anything and change between replays of a
+// graph. A tile of several splits leaves each one's root (values, maximum, sum) in the workspace;
+// the CTA that comes last joins them from the left. A counter says who that is, never the order.
+// Where the roots have no room, a tile's splits are one item and are joined in registers.
+//
+// Loads run `ahead` blocks before their use, in a ring of 2 * ahead + 1 places that keys and values
+// of a block take in turns.
+#ifndef ISO_ATTEND_DECODE_CUH
+#define ISO_ATTEND_DECODE_CUH
+
+#include "iso_attend.cuh"
+
+enum { ISO_DECODE_WINDOW = ISO_ATTEND_THREADS }; // a token for each thread
+
+template <class Op> struct IsoDecodePlan {
+    using Plan = IsoAttendPlan<Op>;
+    static constexpr int stages = 2 * Op::ahead + 1;
+    static constexpr int stage_bytes =
+        Plan::k_bytes > Plan::v_bytes ? Plan::k_bytes : Plan::v_bytes;
+    // Queries lie there until they are in registers, weights after.
+    static constexpr int p_bytes = Plan::p_bytes > Plan::q_bytes ? Plan::p_bytes : Plan::q_bytes;
+    static constexpr int shared_bytes = stages * stage_bytes + p_bytes;
+    static constexpr int root = Op::width + 2; // floats of a row's root
+};
+
+template <class Op> struct IsoDecodeShared {
+    IsoAttendShared<Op> rows;
+    // Of the window's tokens.
+    int sequence[ISO_DECODE_WINDOW], lo[ISO_DECODE_WINDOW], hi[ISO_DECODE_WINDOW];
+    int items[ISO_DECODE_WINDOW + 1]; // of the tokens before
+    int roots[ISO_DECODE_WINDOW];     // where a tile's begin, in rows of a token; -1: it has none
+    int sums[ISO_ATTEND_WARPS];
+    int last;
+};
+
+// The values of all threads up to this one, joined; *all: of all threads. Values are not negative.
+template <bool Max> ISO_INLINE int iso_decode_scan(int x, int *sums, int *all) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        int y = __shfl_up_sync(0xFFFFFFFFu, x, d);
+        if (lane >= d) {
+            x = Max ? iso_attend_max(x, y) : x + y;
+        }
+    }
+    __syncthreads();
+    if (lane == 31) {
+        sums[warp] = x;
+    }
+    __syncthreads();
+    int total = 0;
+#pragma unroll
+    for (int w = 0; w < ISO_ATTEND_WARPS; ++w) {
+        if (w == warp) {
+            x = Max ? iso_attend_max(x, total) : x + total;
+        }
+        total = Max ? iso_attend_max(total, sums[w]) : total + sums[w];
+    }
+    *all = total;
+    return x;
+}
+
+template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
+    using Base = IsoAttend<Op>;
+    using Plan = IsoAttendPlan<Op>;
+    using Deep = IsoDecodePlan<Op>;
+    using typename Base::Queries;
+    using typename Base::Scores;
+    using Base::args;
+    using Base::lane;
+    using Base::range;
+    using Base::warp;
+
+    IsoDecodeShared<Op> &own;
+    unsigned ring; // shared address of the loads' places
+    int pieces, chunks;
+    unsigned queries[Op::row_tiles][Op::depth / 16][4];
+    // The item at hand: its tile's first token and their number, which root is its first, and what
+    // of its piece.
+    int token, tokens, root, piece;
+
+    // --- items ---
+
+    // Tokens of the tile that begins at token t of the window.
+    __device__ __forceinline__ int tokens_of(int t) const {
+        int n = 1;
+        while (n < args.tile_tokens && t + n < ISO_DECODE_WINDOW &&
+               own.sequence[t + n] == own.sequence[t]) {
+            ++n;
+        }
+        return n;
+    }
+
+    __device__ __forceinline__ int splits_of(int t, int n) const {
+        int lo = 0x7FFFFFFF, hi = 0;
+        for (int i = t; i < t + n; ++i) {
+            if (own.lo[i] < own.hi[i]) {
+                lo = iso_attend_min(lo, own.lo[i]);
+                hi = iso_attend_max(hi, own.hi[i]);
+            }
+        }
+        return lo < hi ? (hi - 1) / Op::split - lo / Op::split + 1 : 1;
+    }
+
+    __device__ __forceinline__ void open_token(int at, int live) {
+        int t = threadIdx.x, of = at < live ? args.sequence[at] : ISO_ATTEND_NO_ROW;
+        int2 keys = at < live && of >= 0 ? this->keys_of(at, of) : make_int2(0, 0);
+        own.sequence[t] = at < live && of < 0 ? -1 : of;
+        own.lo[t] = keys.x;
+        own.hi[t] = keys.y;
+    }
+
+    // Numbers the items of the tokens from `first` on; `before`: roots of earlier windows, which
+    // those of this one are added to.
+    __device__ __forceinline__ void open_window(int first, int live, int *before) {
+        int t = threadIdx.x, all;
+        __syncthreads();
+        open_token(first + t, live);
+        __syncthreads();
+        bool exists = first + t < live;
+        bool starts = exists && (t == 0 || own.sequence[t - 1] != own.sequence[t]);
+        int start = iso_decode_scan<true>(starts ? t + 1 : 0, own.sums, &all) - 1;
+        bool leads = exists && (t - start) % args.tile_tokens == 0;
+        int n = leads ? tokens_of(t) : 0, splits = leads ? splits_of(t, n) : 0;
+        int wanted = splits > 1 ? splits * n : 0;
+        int end = *before + iso_decode_scan<false>(wanted, own.sums, &all);
+        *before = iso_attend_min(*before + all, args.most_roots);
+        bool whole = end > args.most_roots;
+        own.roots[t] = whole || splits < 2 ? -1 : end - wanted;
+        int items = iso_decode_scan<false>(whole && leads ? 1 : splits, own.sums, &all);
+        own.items[t + 1] = items;
+        if (t == 0) {
+            own.items[0] = 0;
+        }
+        __syncthreads();
+    }
+
+    // The window's token whose tile has the item.
+    __device__ __forceinline__ int find_tile(int item) const {
+        int t = 0;
+#pragma unroll
+        for (int step = ISO_DECODE_WINDOW / 2; step > 0; step /= 2) {
+            if (own.items[t + step] <= item) {
+                t += step;
+            }
+        }
+        return t;
+    }
+
+    __device__ __forceinline__ void open_tile(int first, int t) {
+        int r = threadIdx.x, chunk = piece % chunks;
+        token = first + t;
+        tokens = tokens_of(t);
+        root = own.roots[t];
+        this->head = piece / chunks;
+        this->sequence = own.sequence[t];
+        __syncthreads();
+        if (r < Plan::rows) {
+            int step = r / args.tile_group, member = chunk * args.tile_group + r % args.tile_group;
+            bool exists = step < tokens && member < args.group;
+            own.rows.token[r] = token + step;
+            own.rows.member[r] = member;
+            own.rows.sequence[r] = exists ? this->sequence : ISO_ATTEND_NO_ROW;
+            own.rows.lo[r] = exists ? own.lo[t + step] : 0;
+            own.rows.hi[r] = exists ? own.hi[t + step] : 0;
+        }
+        __syncthreads();
+        this->read_rows();
+    }
+
+    // --- blocks ---
+
+    __device__ __forceinline__ unsigned stage(int load) const {
+        return ring + load % Deep::stages * Deep::stage_bytes;
+    }
+
+    __device__ __forceinline__ int2 place_of(int block) const {
+        int key = block + threadIdx.x;
+        return this->is_loaded(key) ? iso_attend_place(args, this->sequence, key)
+                                    : make_int2(0, 0);
+    }
+
+    __device__ __forceinline__ void load_block_keys(int n, int block, int end) {
+        this->k = stage(2 * n);
+        if (block < end) {
+            this->load_keys(block, n % (Op::ahead + 1));
+        }
+        iso_cp_async_commit();
+    }
+
+    __device__ __forceinline__ void load_block_values(int n, int block, int end) {
+        this->v = stage(2 * n + 1);
+        if (block < end) {
+            this->load_values(block, n % (Op::ahead + 1));
+        }
+        iso_cp_async_commit();
+    }
+
+    __device__ __forceinline__ void take_queries() {
+#pragma unroll
+        for (int i = 0; i < Op::row_tiles; ++i) {
+#pragma unroll
+            for (int d = 0; d < Op::depth / 16; ++d) {
+                iso_ldmatrix<false>(queries[i][d],
+                                    Queries::at(this->q, i * 16 + lane % 16, 2 * d + lane / 16));
+            }
+        }
+    }
+
+    __device__ __forceinline__ void multiply_queries(Scores &s) const {
+        float *flat = &s[0][0][0];
+#pragma unroll
+        for (int i = 0; i < Op::row_tiles * 16; ++i) {
+            flat[i] = 0.0f;
+        }
+#pragma unroll
+        for (int d = 0; d < Op::depth / 16; d += 2) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                unsigned b[4];
+                iso_ldmatrix<false>(
+                    b, Queries::at(this->k, warp * 32 + n * 8 + lane % 8, 2 * d + lane / 8));
+#pragma unroll
+                for (int i = 0; i < Op::row_tiles; ++i) {
+                    iso_mma_k16<Op::f16>(s[i][n], queries[i][d], b[0], b[1]);
+                    iso_mma_k16<Op::f16>(s[i][n], queries[i][d + 1], b[2], b[3]);
+                }
+            }
+        }
+    }
+
+    // Keys and values of blocks n to n + ahead - 1 are under way, in this order.
+    __device__ __forceinline__ void attend_block(int n, int block, int end) {
+        Scores s;
+        int key0 = block + warp * 32 + lane % 4 * 2;
+        int later = block + Op::ahead * ISO_ATTEND_BLOCK;
+        iso_cp_async_wait<Deep::stages - 2>();
+        __syncthreads();
+        load_block_keys(n + Op::ahead, later, end);
+        int2 place = place_of(later + ISO_ATTEND_BLOCK);
+        this->k = stage(2 * n);
+        multiply_queries(s);
+        this->find_most(s, key0);
+        iso_cp_async_wait<Deep::stages - 2>();
+        __syncthreads();
+        load_block_values(n + Op::ahead, later, end);
+        own.rows.place[n % (Op::ahead + 1)][threadIdx.x] = place;
+        this->take_most(block);
+        this->weigh(s, key0);
+        this->scale_out(this->o, this->alpha);
+        __syncthreads();
+        this->take_sums();
+        this->v = stage(2 * n + 1);
+        if (this->is_odd(block)) {
+            this->template multiply_values<true>(block);
+        } else {
+            this->template multiply_values<false>(block);
+        }
+    }
+
+    __device__ __forceinline__ void begin(int first, int end) {
+#pragma unroll
+        for (int n = 0; n <= Op::ahead; ++n) {
+            own.rows.place[n][threadIdx.x] = place_of(first + n * ISO_ATTEND_BLOCK);
+        }
+        this->load_queries();
+        iso_cp_async_commit();
+        __syncthreads();
+#pragma unroll
+        for (int n = 0; n < Op::ahead; ++n) {
+            load_block_keys(n, first + n * ISO_ATTEND_BLOCK, end);
+            load_block_values(n, first + n * ISO_ATTEND_BLOCK, end);
+        }
+        iso_cp_async_wait<2 * Op::ahead>();
+        __syncthreads();
+        take_queries();
+    }
+
+    // Goes through keys from..end - 1. Alone: they are of one split, whose root is left as it is.
+    __device__ __forceinline__ void walk_keys(int from, int end, bool alone) {
+        int first = from / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
+        begin(first, end);
+#pragma unroll 1
+        for (int block = first, n = 0; block < end; ++n) {
+            attend_block(n, block, end);
+            int next = block + ISO_ATTEND_BLOCK;
+            if (!alone && (next % Op::split == 0 || next >= end)) {
+                this->end_split(block / Op::split * Op::split);
+                this->start_split();
+            }
+            block = next;
+        }
+        iso_cp_async_wait<0>();
+    }
+
+    // --- roots ---
+
+    __device__ __forceinline__ float *root_of(int part, int r) const {
+        long long row = root + part * tokens + r / args.tile_group;
+        return args.roots +
+               ((row * pieces + piece) * args.tile_group + r % args.tile_group) * Deep::root;
+    }
+
+    __device__ __forceinline__ bool exists(int r) const {
+        return own.rows.sequence[r] != ISO_ATTEND_NO_ROW;
+    }
+
+    __device__ __forceinline__ int column(int n) const {
+        return (warp * Plan::columns + n) * 8 + lane % 4 * 2;
+    }
+
+    __device__ __forceinline__ void store_root(int part, int i, int h) const {
+        float pair = iso_add(this->sum[i][h], __shfl_xor_sync(0xFFFFFFFFu, this->sum[i][h], 1));
+        float l = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
+        int r = this->row_of(i, h);
+        if (!exists(r)) {
+            return;
+        }
+        float *to = root_of(part, r);
+#pragma unroll
+        for (int n = 0; n < Plan::columns; ++n) {
+            __stcg((float2 *)(to + column(n)),
+                   make_float2(this->o[i][n][2 * h], this->o[i][n][2 * h + 1]));
+        }
+        if (warp == 0 && lane % 4 == 0) {
+            __stcg((float2 *)(to + Op::width), make_float2(this->m[i][h], l));
+        }
+    }
+
+    __device__ __forceinline__ void join_root(int part, int i, int h, int start) {
+        int r = this->row_of(i, h);
+        if (!this->sees(i, h, start, start + Op::split)) {
+            return;
+        }
+        const float *from = root_of(part, r);
+        float2 tail = __ldcg((const float2 *)(from + Op::width));
+#pragma unroll
+        for (int n = 0; n < Plan::columns; ++n) {
+            float2 pair = __ldcg((const float2 *)(from + column(n)));
+            this->o[i][n][2 * h] = pair.x;
+            this->o[i][n][2 * h + 1] = pair.y;
+        }
+        this->m[i][h] = tail.x;
+        this->join_row(i, h, tail.y, this->sees(i, h, 0, start));
+    }
+
+    // Whether the CTA is the last of so many that come here; leaves the counter at zero.
+    __device__ __forceinline__ bool comes_last(int arrivals) {
+        unsigned *counter = args.counters + (long long)token * pieces + piece;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            own.last = atomicInc(counter, arrivals - 1) == (unsigned)(arrivals - 1);
+            __threadfence();
+        }
+        __syncthreads();
+        return own.last != 0;
+    }
+
+    __device__ __forceinline__ void join_roots(int splits) {
+        int start = range.lo / Op::split * Op::split;
+#pragma unroll 1
+        for (int part = 0; part < splits; ++part, start += Op::split) {
+#pragma unroll
+            for (int i = 0; i < Op::row_tiles; ++i) {
+                join_root(part, i, 0, start);
+                join_root(part, i, 1, start);
+            }
+        }
+    }
+
+    // --- units ---
+
+    __device__ __forceinline__ void attend_split(int part, int splits) {
+        int start = (range.lo / Op::split + part) * Op::split;
+        walk_keys(iso_attend_max(range.lo, start), iso_attend_min(range.hi, start + Op::split),
+                  true);
+#pragma unroll
+        for (int i = 0; i < Op::row_tiles; ++i) {
+            store_root(part, i, 0);
+            store_root(part, i, 1);
+        }
+        if (comes_last(splits)) {
+            join_roots(splits);
+            this->store();
+        }
+    }
+
+    __device__ __forceinline__ void attend_unit(int first, int unit) {
+        int item = unit / pieces, t = find_tile(item);
+        piece = unit % pieces;
+        open_tile(first, t);
+        this->clear_totals();
+        if (root >= 0) {
+            attend_split(item - own.items[t], own.items[t + 1] - own.items[t]);
+        } else {
+            if (range.lo < range.hi) {
+                walk_keys(range.lo, range.hi, false);
+            }
+            this->store();
+        }
+    }
+
+    __device__ __forceinline__ void run(int live) {
+        int roots = 0;
+        long long next = blockIdx.x, before = 0; // units, counted over all windows
+#pragma unroll 1
+        for (int first = 0; first < live; first += ISO_DECODE_WINDOW) {
+            open_window(first, live, &roots);
+            long long all = (long long)own.items[ISO_DECODE_WINDOW] * pieces;
+#pragma unroll 1
+            for (; next < before + all; next += gridDim.x) {
+                attend_unit(first, (int)(next - before));
+            }
+            before += all;
+        }
+    }
+};
+
+template <class Op> ISO_INLINE void iso_attend_decode(const IsoAttendArgs &args) {
+    using Deep = IsoDecodePlan<Op>;
+    extern __shared__ unsigned char iso_dynamic[];
+    __shared__ IsoDecodeShared<Op> shared;
+    unsigned ring = iso_shared(iso_dynamic), p = ring + Deep::stages * Deep::stage_bytes;
+    int chunks = (args.group + args.tile_group - 1) / args.tile_group;
+    int live = args.rows_dev ? *args.rows_dev : args.rows;
+    IsoAttendDecode<Op> body{
+        {args, shared.rows, p, ring, ring, p, 0, (int)threadIdx.x / 32, (int)threadIdx.x % 32},
+        shared, ring, args.heads * chunks, chunks};
+    body.run(live < args.rows ? live : args.rows);
+}
+
+#endif
