@@ -18,6 +18,27 @@ iso_status launch_cuda(const Launch *launch)
     return iso_fail(ISO_INTERNAL, "a kernel of no family");
 }
 
+/* ---- counters ---- */
+
+enum { COUNTER_REGION = 256 * 1024, COUNTER_STEP = 256 };
+
+size_t counter_region(size_t need)
+{
+    return need <= COUNTER_REGION ? COUNTER_REGION
+                                  : (size_t)ceil_div((int64_t)need, COUNTER_STEP) * COUNTER_STEP;
+}
+
+iso_status counters_ready(const Launch *launch, size_t need)
+{
+    const Driver *driver = launch->op->module->driver;
+    if (need <= COUNTER_REGION)
+        return ISO_OK;
+    return driver_check(driver,
+                        driver->memset_async((uintptr_t)launch->run->workspace, 0, need,
+                                             launch->run->stream),
+                        "cuMemsetD8Async");
+}
+
 /* ---- sizes ---- */
 
 /* One rank's roots: ((root * parts + part) * rows + row) * columns + column for products,

@@ -25,10 +25,16 @@ iso_status launch_row(const Launch *launch);
 iso_status launch_map(const Launch *launch);
 iso_status launch_attend(const Launch *launch);
 
+/* A workspace begins with a region of counters, of one size whatever the launch, so that no
+ * launch's partial values ever lie where another's counters are; each launch leaves its counters
+ * zero. A launch that needs more clears all of its own beforehand. */
+size_t counter_region(size_t need);
+iso_status counters_ready(const Launch *launch, size_t need);
+
 /* Bytes of scratch of one spec at a global row count. */
 size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
 size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
-/* Of these, the first, which must be zeros. */
+/* Of these, the first that must be zeros. */
 size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows);
 
 /* The groups' sizes and epilogue views, the same for a product and for the join of its roots. */

@@ -156,10 +156,10 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
 
 /* ---- decode's workspace ---------------------------------------------------------------------- */
 
-enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, WORKSPACE_STEP = 256, ROOT_TAIL = 2 };
+enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, ROOT_TAIL = 2 };
 
 typedef struct Scratch {
-    int64_t pieces, roots, counter_bytes, root_floats; /* of a token's rows in one piece */
+    int64_t pieces, roots, counters, region, root_floats; /* of a token's rows in one piece */
 } Scratch;
 
 /* Roots for some splits of each token, and for long contexts of few. Splits that have no room are
@@ -175,7 +175,8 @@ static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
     if (!group || !tokens)
         return (Scratch){0};
     s.pieces = part_size(manifest, part, &spec->dims[HEADS], rows) * ceil_div(group, tile);
-    s.counter_bytes = ceil_div(tokens * s.pieces * 4, WORKSPACE_STEP) * WORKSPACE_STEP;
+    s.counters = tokens * s.pieces * 4;
+    s.region = (int64_t)counter_region((size_t)s.counters);
     s.root_floats = tile * (part_size(manifest, part, &spec->dims[WIDTH], rows) + ROOT_TAIL);
     return s;
 }
@@ -185,13 +186,13 @@ size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
     if (!spec || spec->attend.kernel != MF_ATTEND_DECODE)
         return 0;
     Scratch s = scratch_of(op, spec, rows);
-    return (size_t)(s.counter_bytes + s.roots * s.pieces * s.root_floats * 4);
+    return (size_t)(s.region + s.roots * s.pieces * s.root_floats * 4);
 }
 
 size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
     return spec->attend.kernel == MF_ATTEND_DECODE
-               ? (size_t)scratch_of(op, spec, rows).counter_bytes
+               ? (size_t)scratch_of(op, spec, rows).counters
                : 0;
 }
 
@@ -211,19 +212,20 @@ static int64_t most_keys(const Launch *launch)
 }
 
 /* As many CTAs as there may be units, or as have room; as many roots as the workspace holds. */
-static void set_decode(const Launch *launch, IsoAttendArgs *args, Grid *grid)
+static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *grid)
 {
     const MfAttend *a = &launch->spec->attend;
     Scratch s = scratch_of(launch->op, launch->spec, launch->run->rows);
     int64_t room = (int64_t)launch->op->module->multiprocessors * a->resident;
-    int64_t roots = ((int64_t)launch->run->workspace_bytes - s.counter_bytes) /
+    int64_t roots = ((int64_t)launch->run->workspace_bytes - s.region) /
                     (s.pieces * s.root_floats * 4);
     int64_t units = s.pieces * args->rows * (most_keys(launch) / a->split + 1);
     args->counters = launch->run->workspace;
-    args->roots = (float *)(void *)((char *)launch->run->workspace + s.counter_bytes);
+    args->roots = (float *)(void *)((char *)launch->run->workspace + s.region);
     args->most_roots = (int)(roots < INT32_MAX ? roots : INT32_MAX);
     grid->x = (unsigned)(units < room ? units : room);
     grid->y = 1;
+    return counters_ready(launch, (size_t)s.counters);
 }
 
 iso_status launch_attend(const Launch *launch)
@@ -248,7 +250,7 @@ iso_status launch_attend(const Launch *launch)
     grid.x = (unsigned)(ceil_div(args.rows, args.tile_tokens) *
                         ceil_div(args.group, args.tile_group));
     if (launch->spec->attend.kernel == MF_ATTEND_DECODE)
-        set_decode(launch, &args, &grid);
+        status = set_decode(launch, &args, &grid);
     void *parameters[] = {&args};
-    return launch_kernel(launch, &grid, parameters);
+    return status ? status : launch_kernel(launch, &grid, parameters);
 }

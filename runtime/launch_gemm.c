@@ -67,11 +67,6 @@ static void gemm_grid(const iso_op *op, const MfSpec *spec, int64_t rows, Grid *
         stream_grid(op, gemm, rows, m, grid);
 }
 
-/* A workspace begins with a region of counters, of one size whatever the launch, so that no
- * launch's partial values ever lie where another's counters are; each launch leaves its counters
- * zero. A launch that needs more clears all of its own beforehand. */
-enum { COUNTER_REGION = 256 * 1024 };
-
 static size_t counters_needed(const MfGemm *gemm, const Grid *grid)
 {
     if (gemm->wgmma || !gemm->across_ctas || gemm->n_leaves < 2)
@@ -81,8 +76,7 @@ static size_t counters_needed(const MfGemm *gemm, const Grid *grid)
 
 static size_t counter_bytes(const MfGemm *gemm, const Grid *grid)
 {
-    size_t need = counters_needed(gemm, grid);
-    return need <= COUNTER_REGION ? COUNTER_REGION : (size_t)ceil_div((int64_t)need, 256) * 256;
+    return counter_region(counters_needed(gemm, grid));
 }
 
 static size_t partial_bytes(const MfGemm *gemm, const Grid *grid)
@@ -242,17 +236,9 @@ iso_status launch_gemm(const Launch *launch)
         return status;
     if (gemm->roots_out)
         bind_roots(launch, &args);
-    const Driver *driver = launch->op->module->driver;
-    size_t counters = counters_needed(gemm, &grid);
-    if (counters > COUNTER_REGION) {
-        CuResult result = driver->memset_async((uintptr_t)launch->run->workspace, 0, counters,
-                                               launch->run->stream);
-        status = driver_check(driver, result, "cuMemsetD8Async");
-        if (status)
-            return status;
-    }
+    status = counters_ready(launch, counters_needed(gemm, &grid));
     void *parameters[] = {&args, &maps};
-    return launch_kernel(launch, &grid, parameters);
+    return status ? status : launch_kernel(launch, &grid, parameters);
 }
 
 /* ---- joins ---- */

@@ -177,7 +177,7 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
     return 0;
 }
 
-enum { MULTIPROCESSORS = 3, DECODE_TOKENS = 5, MMA_TOKENS = 10 };
+enum { MULTIPROCESSORS = 3, DECODE_TOKENS = 5, MMA_TOKENS = 10, REGION = 256 << 10 };
 static const Driver notes = {.launch_config = note_launch};
 static CuFunction handles[8];
 
@@ -220,9 +220,9 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_int_eq(noted.args.tile_tokens, DECODE_TOKENS);
     ck_assert_int_eq(noted.args.heads, 2);
     ck_assert_ptr_eq(noted.args.counters, rig->workspace);
-    ck_assert_ptr_eq(noted.args.roots, rig->workspace + 256);
+    ck_assert_ptr_eq(noted.args.roots, rig->workspace + REGION);
     ck_assert_uint_eq(rig->run.workspace_bytes,
-                      256 + (size_t)noted.args.most_roots * 2 * 3 * (64 + 2) * 4);
+                      REGION + (size_t)noted.args.most_roots * 2 * 3 * (64 + 2) * 4);
     ck_assert_ptr_eq(noted.args.block_table, table);
     ck_assert_ptr_eq(noted.args.length, lengths);
     ck_assert_int_eq(noted.args.page, PAGE);
