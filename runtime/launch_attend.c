@@ -5,7 +5,6 @@
 
 enum { TOKENS, HEADS, GROUP, DEPTH, WIDTH, DIMS };
 enum { ALIGNED = 16, STEP = 8 }; /* bytes of a copy, elements */
-enum { DECODE_TILES = 2 };       /* of one sequence's rows that decode is still best for */
 
 static iso_status bind_view(const Launch *launch, int binding, IsoView *out)
 {
@@ -138,7 +137,7 @@ static const MfSpec *find_kernel(const iso_op *op, MfAttendKernel kernel)
     return NULL;
 }
 
-/* Few rows of any one sequence are decode's, however many sequences there are. */
+/* Rows of any one sequence that fit a tile are decode's, however many sequences there are. */
 const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run *run)
 {
     int64_t most = run->keys ? run->keys->most_rows : 0;
@@ -149,7 +148,7 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
     const MfSpec *decode = find_kernel(op, MF_ATTEND_DECODE);
     const MfSpec *wgmma = find_kernel(op, MF_ATTEND_WGMMA);
     const MfSpec *mma = find_kernel(op, MF_ATTEND_MMA);
-    if (decode && most * group <= DECODE_TILES * decode->attend.rows)
+    if (decode && most * group <= decode->attend.rows)
         return decode;
     return wgmma ? wgmma : mma ? mma : by_rows;
 }
@@ -211,6 +210,24 @@ static int64_t most_keys(const Launch *launch)
     return axis < 0 ? 1 : launch->tensors[tensor].shape[axis];
 }
 
+/* Decode counts 16 bytes in 32 bits. */
+static iso_status check_extent(const Launch *launch, int binding)
+{
+    int tensor = launch->spec->bindings[binding].tensor;
+    const iso_tensor *t = &launch->tensors[tensor];
+    int sequence = stored_axis(launch, tensor, MF_SEQUENCE);
+    int position = stored_axis(launch, tensor, MF_POSITION);
+    int64_t steps = 0;
+    if (sequence >= 0)
+        steps += (t->shape[sequence] - 1) * t->stride[sequence] / STEP;
+    if (position >= 0)
+        steps += (t->shape[position] - 1) * t->stride[position] / STEP;
+    return steps < UINT32_MAX
+               ? ISO_OK
+               : iso_fail(ISO_UNSUPPORTED, "op %s: tensor %s has more than 64 GiB; take another "
+                          "schedule", launch->op->op->name, launch->op->op->tensors[tensor].name);
+}
+
 /* As many CTAs as there may be units, or as have room; as many roots as the workspace holds. */
 static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *grid)
 {
@@ -225,7 +242,10 @@ static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *gr
     args->most_roots = (int)(roots < INT32_MAX ? roots : INT32_MAX);
     grid->x = (unsigned)(units < room ? units : room);
     grid->y = 1;
-    return counters_ready(launch, (size_t)s.counters);
+    iso_status status = check_extent(launch, a->keys);
+    if (!status)
+        status = check_extent(launch, a->values);
+    return status ? status : counters_ready(launch, (size_t)s.counters);
 }
 
 iso_status launch_attend(const Launch *launch)

@@ -16,7 +16,10 @@
 
 #include "iso_attend.cuh"
 
-enum { ISO_DECODE_WINDOW = ISO_ATTEND_THREADS }; // a token for each thread
+enum {
+    ISO_DECODE_WINDOW = ISO_ATTEND_THREADS, // a token for each thread
+    ISO_DECODE_NOWHERE = -1,                // in place of a key that is not loaded
+};
 
 template <class Op> struct IsoDecodePlan {
     using Plan = IsoAttendPlan<Op>;
@@ -72,6 +75,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     using Deep = IsoDecodePlan<Op>;
     using typename Base::Queries;
     using typename Base::Scores;
+    using typename Base::Values;
     using Base::args;
     using Base::lane;
     using Base::range;
@@ -180,24 +184,46 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         return ring + load % Deep::stages * Deep::stage_bytes;
     }
 
+    // Where a thread's key and its value of a block lie, in 16 bytes from the first of their head.
     __device__ __forceinline__ int2 place_of(int block) const {
         int key = block + threadIdx.x;
-        return this->is_loaded(key) ? iso_attend_place(args, this->sequence, key)
-                                    : make_int2(0, 0);
+        if (!this->is_loaded(key)) {
+            return make_int2(ISO_DECODE_NOWHERE, ISO_DECODE_NOWHERE);
+        }
+        int2 at = iso_attend_place(args, this->sequence, key);
+        return make_int2((at.x * args.k_sequence + at.y * args.k_position) / 8,
+                         (at.x * args.v_sequence + at.y * args.v_position) / 8);
     }
 
-    __device__ __forceinline__ void load_block_keys(int n, int block, int end) {
-        this->k = stage(2 * n);
+    __device__ __forceinline__ int2 *places(int n) const {
+        return own.rows.place[n % (Op::ahead + 1)];
+    }
+
+    template <class Tile, bool Keys>
+    __device__ __forceinline__ void load_lines(unsigned to, int n) const {
+        const IsoView &view = Keys ? args.k : args.v;
+        const uint4 *from = (const uint4 *)view.ptr + this->head * view.stride[1] / 8;
+        const int2 *place = places(n);
+#pragma unroll
+        for (int i = 0; i < ISO_ATTEND_BLOCK * Tile::chunks; i += ISO_ATTEND_THREADS) {
+            int line = (i + threadIdx.x) / Tile::chunks, chunk = (i + threadIdx.x) % Tile::chunks;
+            int at = Keys ? place[line].x : place[line].y;
+            bool loaded = at != ISO_DECODE_NOWHERE;
+            iso_cp_async16(Tile::at(to, line, chunk), from + chunk + (loaded ? (unsigned)at : 0u),
+                           loaded ? 16 : 0);
+        }
+    }
+
+    __device__ __forceinline__ void load_block_keys(int n, int block, int end) const {
         if (block < end) {
-            this->load_keys(block, n % (Op::ahead + 1));
+            load_lines<Queries, true>(stage(2 * n), n);
         }
         iso_cp_async_commit();
     }
 
-    __device__ __forceinline__ void load_block_values(int n, int block, int end) {
-        this->v = stage(2 * n + 1);
+    __device__ __forceinline__ void load_block_values(int n, int block, int end) const {
         if (block < end) {
-            this->load_values(block, n % (Op::ahead + 1));
+            load_lines<Values, false>(stage(2 * n + 1), n);
         }
         iso_cp_async_commit();
     }
@@ -250,7 +276,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         iso_cp_async_wait<Deep::stages - 2>();
         __syncthreads();
         load_block_values(n + Op::ahead, later, end);
-        own.rows.place[n % (Op::ahead + 1)][threadIdx.x] = place;
+        places(n)[threadIdx.x] = place; // of block n + ahead + 1
         this->take_most(block);
         this->weigh(s, key0);
         this->scale_out(this->o, this->alpha);
@@ -267,7 +293,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     __device__ __forceinline__ void begin(int first, int end) {
 #pragma unroll
         for (int n = 0; n <= Op::ahead; ++n) {
-            own.rows.place[n][threadIdx.x] = place_of(first + n * ISO_ATTEND_BLOCK);
+            places(n)[threadIdx.x] = place_of(first + n * ISO_ATTEND_BLOCK);
         }
         this->load_queries();
         iso_cp_async_commit();

@@ -246,8 +246,8 @@ START_TEST(hints_choose)
 {
     static const struct {
         int schedule, most_rows, tokens;
-    } cases[] = {{0, 0, DECODE_TOKENS}, {0, 1, DECODE_TOKENS}, {0, 10, DECODE_TOKENS},
-                 {0, 11, MMA_TOKENS},   {1, 11, DECODE_TOKENS}, {2, 1, MMA_TOKENS}};
+    } cases[] = {{0, 0, DECODE_TOKENS}, {0, 1, DECODE_TOKENS}, {0, 5, DECODE_TOKENS},
+                 {0, 6, MMA_TOKENS},    {1, 11, DECODE_TOKENS}, {2, 1, MMA_TOKENS}};
     Rig *rig = open_rig();
     const iso_op *op = bind(rig, "f");
     set_mode(rig, IN_PAGES);
