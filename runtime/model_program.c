@@ -154,8 +154,14 @@ static void find_tail(Program *p)
         p->tail = p->n_calls;
 }
 
+/* A packed pass reads a cache's new rows where they were made. */
 static void find_times(Program *p)
 {
+    for (int i = 0; i < p->n_caches; i++) {
+        const Slot *as = &p->slots[p->caches[i].slot];
+        Slot *of = &p->slots[p->calls[as->first].of];
+        of->last = as->last > of->last ? as->last : of->last;
+    }
     for (int i = 0; i < p->model->n_outputs; i++)
         p->slots[p->outputs[i]].last = p->n_calls;
     for (int i = 0; i < p->n_slots; i++) {

@@ -5,7 +5,7 @@
  * every row that it ends with: the sorted lines are the same for every layout and number of ranks.
  * Usage, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them:
  *
- *     torchrun --no-python --nproc-per-node 3 rollout FILE.cubin tp3_sp [rows [layers]]
+ *     torchrun --no-python --nproc-per-node 3 ranks FILE.cubin tp3_sp [rows [layers]]
  *
  * Exit codes: 0 done, 2 usage, 3 anything else. */
 #include "iso_group.h"
@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct Rollout {
+typedef struct Ranks {
     const iso_module *module;
     iso_group *group;
     const char *layout;
     int rank;
     int64_t rows;
-} Rollout;
+} Ranks;
 
 static void must(iso_status status, const char *what)
 {
@@ -30,7 +30,7 @@ static void must(iso_status status, const char *what)
     exit(3);
 }
 
-static const iso_op *get(const Rollout *r, const char *name)
+static const iso_op *get(const Ranks *r, const char *name)
 {
     const iso_op *op;
     iso_layout at = {.name = r->layout, .rank = r->rank};
@@ -55,7 +55,7 @@ static size_t elements(const iso_tensor *tensor)
 }
 
 /* This rank's part of an op's tensor, zeroed, and where it begins in the whole. */
-static iso_tensor hold(const Rollout *r, const char *op, int index, int64_t origin[ISO_MAX_AXES])
+static iso_tensor hold(const Ranks *r, const char *op, int index, int64_t origin[ISO_MAX_AXES])
 {
     iso_tensor tensor;
     must(iso_op_held(get(r, op), r->rows, index, &tensor, origin), op);
@@ -78,7 +78,7 @@ static void fill(const iso_tensor *tensor, const int64_t origin[ISO_MAX_AXES], u
     }
 }
 
-static iso_tensor weight(const Rollout *r, const char *op, int index, unsigned seed)
+static iso_tensor weight(const Ranks *r, const char *op, int index, unsigned seed)
 {
     int64_t origin[ISO_MAX_AXES];
     iso_tensor tensor = hold(r, op, index, origin);
@@ -88,14 +88,14 @@ static iso_tensor weight(const Rollout *r, const char *op, int index, unsigned s
 
 /* ---- one layer ---- */
 
-static void run(const Rollout *r, const char *name, const iso_tensor *tensors, int n)
+static void run(const Ranks *r, const char *name, const iso_tensor *tensors, int n)
 {
     iso_run how = {.rows = r->rows};
     must(iso_op_run_group(r->group, get(r, name), tensors, n, &how), name);
 }
 
 /* x = down(gate_up(norm(x))) + x; the result takes the place of x. */
-static void layer(const Rollout *r, iso_tensor *x, unsigned seed)
+static void layer(const Ranks *r, iso_tensor *x, unsigned seed)
 {
     int64_t origin[ISO_MAX_AXES];
     iso_tensor norm[] = {*x, weight(r, "post_norm", 1, seed), hold(r, "post_norm", 2, origin)};
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     iso_config config = {.size = sizeof config, .device = ISO_CPU, .cpu_threads = 1};
     iso_group_config meeting = {.size = sizeof meeting};
     const char *rank = getenv("RANK");
-    Rollout r = {.layout = argv[2],
+    Ranks r = {.layout = argv[2],
                  .rank = rank ? atoi(rank) : 0,
                  .rows = argc > 3 ? atoll(argv[3]) : 4};
     int layers = argc > 4 ? atoi(argv[4]) : 2;

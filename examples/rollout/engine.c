@@ -1,0 +1,201 @@
+/* Engines: the ranks of a layout as threads of this process. */
+#include "rollout.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TIMEOUT = 120, MAX_RANKS = 64 };
+
+typedef enum Task { TASK_STEP, TASK_TRACE, TASK_FAULT, TASK_END } Task;
+
+typedef struct Rank {
+    Engine *engine;
+    int rank;
+    pthread_t thread;
+    iso_group *group;
+    iso_model *model;
+    iso_status status;
+    char message[512];
+} Rank;
+
+struct Engine {
+    EngineConfig config;
+    int ranks;
+    char where[128];
+    Rank rank[MAX_RANKS];
+    pthread_barrier_t begin, end;
+    Task task;
+    const iso_step *step;
+    const char *folder;
+    const iso_fault *fault;
+};
+
+/* ---- what a rank does ---- */
+
+static iso_status open_rank(Rank *r)
+{
+    const EngineConfig *config = &r->engine->config;
+    iso_model_sizes sizes;
+    iso_model_config wanted = {.size = sizeof wanted,
+                               .weights = config->weights,
+                               .layout = config->layout,
+                               .max_rows = config->max_rows,
+                               .max_sequences = config->max_sequences,
+                               .max_position = config->max_position,
+                               .page = config->page,
+                               .pages = config->pages,
+                               .output_rows = config->output_rows,
+                               .graph_rows = config->graph_rows};
+    iso_status status = iso_model_size(config->module, &wanted, r->rank, &sizes);
+    iso_group_config group = {.size = sizeof group,
+                              .rank = r->rank,
+                              .ranks = r->engine->ranks,
+                              .bootstrap = r->engine->where,
+                              .timeout = TIMEOUT,
+                              .bytes = sizes.group};
+    if (!status && r->engine->ranks > 1)
+        status = iso_group_create(&r->group, config->module, &group);
+    wanted.group = r->group;
+    return status ? status : iso_model_load(&r->model, config->module, &wanted);
+}
+
+/* Outputs that every rank has whole are wanted once. */
+static iso_status step_rank(Rank *r)
+{
+    const iso_step *step = r->engine->step;
+    iso_step own = *step;
+    iso_value *outputs = take((size_t)step->n_outputs + 1, sizeof *outputs);
+    void **spare = take((size_t)step->n_outputs + 1, sizeof *spare);
+    iso_status status = ISO_OK;
+    for (int i = 0; i < step->n_outputs && !status; i++) {
+        iso_tensor part, whole;
+        int64_t rows = 4 * r->engine->ranks;
+        outputs[i] = step->outputs[i];
+        status = iso_model_part(r->model, outputs[i].name, rows, &part, NULL);
+        if (!status)
+            status = iso_model_value(r->engine->config.module, outputs[i].name, rows, &whole);
+        if (!status && r->rank && !memcmp(part.shape, whole.shape, sizeof part.shape))
+            outputs[i].data = spare[i] = take(outputs[i].bytes + 1, 1);
+    }
+    own.outputs = outputs;
+    if (!status)
+        status = iso_model_step(r->model, &own);
+    for (int i = 0; i < step->n_outputs; i++)
+        free(spare[i]);
+    free(spare);
+    free(outputs);
+    return status;
+}
+
+static iso_status do_task(Rank *r)
+{
+    switch (r->engine->task) {
+    case TASK_STEP: return step_rank(r);
+    case TASK_TRACE: return iso_model_trace(r->model, r->engine->folder);
+    case TASK_FAULT: return iso_model_fault(r->model, r->engine->fault);
+    case TASK_END: break;
+    }
+    return ISO_OK;
+}
+
+static void note(Rank *r, iso_status status)
+{
+    r->status = status;
+    if (status)
+        snprintf(r->message, sizeof r->message, "rank %d of %s: %s: %s", r->rank,
+                 r->engine->config.layout, iso_status_string(status), iso_last_error());
+}
+
+static void *run_rank(void *user)
+{
+    Rank *r = user;
+    Engine *e = r->engine;
+    note(r, open_rank(r));
+    pthread_barrier_wait(&e->end);
+    for (;;) {
+        pthread_barrier_wait(&e->begin);
+        if (e->task == TASK_END)
+            break;
+        note(r, do_task(r));
+        pthread_barrier_wait(&e->end);
+    }
+    iso_model_unload(r->model);
+    iso_group_destroy(r->group);
+    return NULL;
+}
+
+/* ---- what the engine's user asks ---- */
+
+static void check(const Engine *e)
+{
+    for (int r = 0; r < e->ranks; r++)
+        if (e->rank[r].status)
+            die("%s", e->rank[r].message);
+}
+
+static void all_ranks(Engine *e, Task task)
+{
+    e->task = task;
+    pthread_barrier_wait(&e->begin);
+    if (task == TASK_END)
+        return;
+    pthread_barrier_wait(&e->end);
+    check(e);
+}
+
+Engine *engine_open(const EngineConfig *config)
+{
+    Engine *e = take(1, sizeof *e);
+    char folder[] = "/tmp/rollout-XXXXXX";
+    e->config = *config;
+    must(iso_module_layout_ranks(config->module, config->layout, &e->ranks), config->layout);
+    if (e->ranks > MAX_RANKS || !mkdtemp(folder))
+        die("layout %s has %d ranks, or there is no room in /tmp", config->layout, e->ranks);
+    snprintf(e->where, sizeof e->where, "file:%s", folder);
+    pthread_barrier_init(&e->begin, NULL, (unsigned)e->ranks + 1);
+    pthread_barrier_init(&e->end, NULL, (unsigned)e->ranks + 1);
+    for (int r = 0; r < e->ranks; r++) {
+        e->rank[r] = (Rank){.engine = e, .rank = r};
+        if (pthread_create(&e->rank[r].thread, NULL, run_rank, &e->rank[r]))
+            die("no thread for rank %d", r);
+    }
+    pthread_barrier_wait(&e->end);
+    check(e);
+    return e;
+}
+
+void engine_close(Engine *e)
+{
+    all_ranks(e, TASK_END);
+    for (int r = 0; r < e->ranks; r++)
+        pthread_join(e->rank[r].thread, NULL);
+    pthread_barrier_destroy(&e->begin);
+    pthread_barrier_destroy(&e->end);
+    rmdir(e->where + strlen("file:"));
+    free(e);
+}
+
+void engine_step(Engine *e, const iso_step *step)
+{
+    e->step = step;
+    all_ranks(e, TASK_STEP);
+}
+
+const iso_model *engine_model(const Engine *e)
+{
+    return e->rank[0].model;
+}
+
+void engine_trace(Engine *e, const char *folder)
+{
+    e->folder = folder;
+    all_ranks(e, TASK_TRACE);
+}
+
+void engine_fault(Engine *e, const iso_fault *fault)
+{
+    e->fault = fault;
+    all_ranks(e, TASK_FAULT);
+}
