@@ -28,6 +28,8 @@ typedef struct iso_model_config {
     size_t size;           /* sizeof(iso_model_config) */
     const char *weights;   /* a folder with model.safetensors or with shards and their index; a
                               .safetensors or .gguf file; "seed:N": numbers made from N */
+    const uint8_t *digest; /* 32 bytes: iso_model_weights of these weights, where that is known;
+                              NULL: it is computed, for which all of them are read */
     const char *layout;    /* NULL: one rank */
     iso_group *group;      /* this rank's; NULL where the layout has one rank */
     int64_t max_rows;      /* of a step */

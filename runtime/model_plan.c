@@ -156,8 +156,8 @@ void whole_box(const Manifest *manifest, const MfTensor *tensor, int64_t rows, B
     for (int i = 0; i < tensor->n_axes; i++) {
         box->hi[i] = 1;
         for (int k = 0; k < tensor->axes[i].n; k++) {
-            int64_t size = manifest->atoms[tensor->axes[i].atom[k]].size;
-            box->hi[i] *= size ? size : rows;
+            const MfAtom *atom = &manifest->atoms[tensor->axes[i].atom[k]];
+            box->hi[i] *= atom->size ? atom->stored : rows;
         }
     }
 }

@@ -1,57 +1,116 @@
-/* Weights: every part that this rank needs, once, from the checkpoint. */
+/* Weights: every part that this rank needs, once, from the checkpoint; and the digest of all. */
 #include "model_run.h"
+#include "weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t mix(uint64_t x)
+enum { NAME_BYTES = 512 };
+
+/* What the checkpoint is asked for, in one turn; `name` has room for NAME_BYTES. */
+static iso_status describe(const Manifest *manifest, const MfWeight *weight, int turn, char *name,
+                           WeightTensor *tensor)
 {
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9ull;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
-    return x ^ x >> 31;
+    *tensor = (WeightTensor){.name = name,
+                             .dtype = weight->tensor.dtype,
+                             .n_axes = weight->tensor.n_axes,
+                             .fan_in = weight->fan_in};
+    if (!manifest_weight_name(weight, turn, name, NAME_BYTES))
+        return iso_fail(ISO_BAD_WEIGHT, "a weight's name is too long: %s", weight->name);
+    for (int i = 0; i < weight->tensor.n_axes; i++) {
+        const MfAtoms *axis = &weight->tensor.axes[i];
+        tensor->size[i] = tensor->stored[i] = 1;
+        for (int k = 0; k < axis->n; k++) {
+            tensor->size[i] *= manifest->atoms[axis->atom[k]].size;
+            tensor->stored[i] *= manifest->atoms[axis->atom[k]].stored;
+        }
+    }
+    return ISO_OK;
 }
 
-static void fill_piece(const iso_model *model, const Piece *piece, uint64_t seed, uint16_t *to)
+/* ---- parts ---- */
+
+static iso_status read_piece(iso_model *model, const Weights *weights, Piece *piece)
 {
-    const MfWeight *w = &model->program.model->weights[piece->weight];
-    char name[512];
-    Box whole;
-    manifest_weight_name(w, piece->turn, name, sizeof name);
-    for (const char *c = name; *c; c++)
-        seed = mix(seed * 257 + (unsigned char)*c);
-    whole_box(model->program.manifest, &w->tensor, 1, &whole);
-    int64_t n = 1;
-    for (int i = 0; i < w->tensor.n_axes; i++)
-        n *= piece->tensor.shape[i];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t at = i, index = 0, stride = 1;
-        for (int a = w->tensor.n_axes - 1; a >= 0; a--) {
-            index += (at % piece->tensor.shape[a] + piece->box.lo[a]) * stride;
-            at /= piece->tensor.shape[a];
-            stride *= whole.hi[a];
-        }
-        uint64_t h = mix(seed + (uint64_t)index * 0x9E3779B97F4A7C15ull);
-        to[i] = w->fan_in ? (uint16_t)((h & 0x807F) | (0x3D00 + (h >> 8 & 3) * 0x80))
-                          : (uint16_t)(0x3F80 | (h & 0x7F));
-    }
+    const MfWeight *weight = &model->program.model->weights[piece->weight];
+    WeightTensor tensor;
+    char name[NAME_BYTES];
+    int64_t extent[ISO_MAX_AXES];
+    size_t bytes = (size_t)box_bytes(&weight->tensor, &piece->box);
+    iso_status status =
+        describe(model->program.manifest, weight, piece->turn, name, &tensor);
+    void *data = malloc(bytes + 1);
+    if (!data)
+        status = iso_fail(ISO_OUT_OF_MEMORY, "no memory to read weight %s", name);
+    for (int i = 0; i < tensor.n_axes; i++)
+        extent[i] = piece->box.hi[i] - piece->box.lo[i];
+    if (!status)
+        status = weights_check(weights, &tensor);
+    if (!status)
+        status = weights_read(weights, &tensor, piece->box.lo, extent, data);
+    if (!status)
+        status = device_new(&model->device, bytes, &piece->tensor.data);
+    if (!status)
+        status = device_write(&model->device, piece->tensor.data, data, bytes);
+    free(data);
+    return status;
+}
+
+/* ---- the digest ---- */
+
+typedef struct Names {
+    int n;
+    WeightTensor *tensor;
+    char *text;
+} Names;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const WeightTensor *)a)->name, ((const WeightTensor *)b)->name);
+}
+
+/* Every weight of the model in every turn, each name once: whatever this rank has of them. */
+static iso_status list_names(const Program *p, Names *names)
+{
+    iso_status status = ISO_OK;
+    names->tensor = calloc((size_t)p->n_uses + 1, sizeof *names->tensor);
+    names->text = malloc(((size_t)p->n_uses + 1) * NAME_BYTES);
+    if (!names->tensor || !names->text)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for the names of weights");
+    for (int i = 0; i < p->n_uses && !status; i++)
+        status = describe(p->manifest, &p->model->weights[p->uses[i].weight], p->uses[i].turn,
+                          names->text + (size_t)i * NAME_BYTES, &names->tensor[i]);
+    if (status)
+        return status;
+    qsort(names->tensor, (size_t)p->n_uses, sizeof *names->tensor, by_name);
+    for (int i = 0; i < p->n_uses; i++)
+        if (!names->n || by_name(&names->tensor[names->n - 1], &names->tensor[i]))
+            names->tensor[names->n++] = names->tensor[i];
+    return ISO_OK;
+}
+
+static iso_status make_digest(iso_model *model, const Weights *weights)
+{
+    Names names = {0};
+    iso_status status = list_names(&model->program, &names);
+    if (!status)
+        status = weights_digest(weights, names.tensor, names.n, model->digest);
+    free(names.tensor);
+    free(names.text);
+    return status;
 }
 
 iso_status model_load_weights(iso_model *model)
 {
-    iso_status status = ISO_OK;
-    if (strncmp(model->config.weights, "seed:", 5))
-        return iso_fail(ISO_FILE, "weights %s: only seed:N is read", model->config.weights);
-    for (int i = 0; i < model->pieces.n && !status; i++) {
-        Piece *piece = &model->pieces.piece[i];
-        const MfTensor *tensor = &model->program.model->weights[piece->weight].tensor;
-        size_t bytes = (size_t)box_bytes(tensor, &piece->box);
-        void *data = malloc(bytes + 1);
-        fill_piece(model, piece, (uint64_t)atoi(model->config.weights + 5), data);
-        status = device_new(&model->device, bytes, &piece->tensor.data);
-        if (!status)
-            status = device_write(&model->device, piece->tensor.data, data, bytes);
-        free(data);
-    }
+    Weights *weights = NULL;
+    iso_status status = weights_open(&weights, model->config.weights);
+    for (int i = 0; i < model->pieces.n && !status; i++)
+        status = read_piece(model, weights, &model->pieces.piece[i]);
+    if (model->config.digest)
+        memcpy(model->digest, model->config.digest, sizeof model->digest);
+    else if (!status)
+        status = make_digest(model, weights);
+    weights_close(weights);
     return status;
 }

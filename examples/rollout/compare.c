@@ -50,7 +50,18 @@ static int64_t longest(const Options *o)
     return prompt + o->answer + 8;
 }
 
-Side open_sampler(const Options *o, const iso_module *module, const SamplerConfig *config)
+/* The weights are hashed once. */
+static Side open_side(Options *o, EngineConfig *config)
+{
+    config->digest = o->has_digest ? o->digest : NULL;
+    Engine *engine = engine_open(config);
+    must(iso_model_weights(engine_model(engine), o->digest), "iso_model_weights");
+    o->has_digest = true;
+    return (Side){config->module, engine, config->max_rows, config->pages, o->at_once,
+                  vocabulary(config->module)};
+}
+
+Side open_sampler(Options *o, const iso_module *module, const SamplerConfig *config)
 {
     int pages = (int)((int64_t)o->pages * 16 / config->page);
     int need = (int)((longest(o) + config->page - 1) / config->page) + 1;
@@ -64,20 +75,19 @@ Side open_sampler(const Options *o, const iso_module *module, const SamplerConfi
                            .max_position = longest(o),
                            .page = config->page,
                            .pages = pages > need ? pages : need};
-    return (Side){module, engine_open(&engine), o->rows, engine.pages, o->at_once,
-                  vocabulary(module)};
+    return open_side(o, &engine);
 }
 
-Side open_trainer(const Options *o, const iso_module *module, const char *layout)
+Side open_trainer(Options *o, const iso_module *module, const char *layout)
 {
     EngineConfig engine = {.module = module,
                            .weights = o->weights,
                            .layout = layout,
                            .max_rows = o->pass,
                            .output_rows = 256,
-                           .max_sequences = o->requests,
+                           .max_sequences = o->at_once,
                            .max_position = longest(o)};
-    return (Side){module, engine_open(&engine), o->pass, 0, o->requests, vocabulary(module)};
+    return open_side(o, &engine);
 }
 
 /* ---- what was drawn ---- */
@@ -88,7 +98,7 @@ typedef struct Drawn {
     Kept kept;
 } Drawn;
 
-static void draw(const Options *o, const iso_module *module, const char *name, const Batch *asked,
+static void draw(Options *o, const iso_module *module, const char *name, const Batch *asked,
                  const Batch *hints, Drawn *drawn)
 {
     SamplerConfig config;
@@ -200,7 +210,7 @@ static void log_kernels(const Side *side, const char *what, int64_t rows, Kernel
         printf("  %s at %lld rows: %s\n", what, (long long)rows, k->line[i]);
 }
 
-static void log_both(const Options *o, const iso_module *trainer, const iso_module *sampler)
+static void log_both(Options *o, const iso_module *trainer, const iso_module *sampler)
 {
     static Kernels a, b;
     SamplerConfig config;
@@ -222,7 +232,7 @@ static void log_both(const Options *o, const iso_module *trainer, const iso_modu
 
 /* ---- all of it ---- */
 
-static int64_t compare_trainers(const Options *o, const iso_module *module, const Drawn *drawn,
+static int64_t compare_trainers(Options *o, const iso_module *module, const Drawn *drawn,
                                 int n)
 {
     char layout[64];
@@ -236,7 +246,7 @@ static int64_t compare_trainers(const Options *o, const iso_module *module, cons
     return differ;
 }
 
-int64_t compare_all(const Options *o, const iso_module *trainer, const iso_module *sampler)
+int64_t compare_all(Options *o, const iso_module *trainer, const iso_module *sampler)
 {
     static Drawn drawn[MOST_SAMPLERS];
     Batch asked;

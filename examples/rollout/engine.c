@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT = 120, MAX_RANKS = 64 };
+enum { TIMEOUT = 60, MAX_RANKS = 64 };
 
 typedef enum Task { TASK_STEP, TASK_TRACE, TASK_FAULT, TASK_END } Task;
 
@@ -40,6 +40,7 @@ static iso_status open_rank(Rank *r)
     iso_model_sizes sizes;
     iso_model_config wanted = {.size = sizeof wanted,
                                .weights = config->weights,
+                               .digest = config->digest,
                                .layout = config->layout,
                                .max_rows = config->max_rows,
                                .max_sequences = config->max_sequences,

@@ -72,7 +72,7 @@ static iso_fault make_fault(const Side *side, const Batch *asked, uint32_t *stat
                        .index = place->turn < 0 ? 0 : next(state) % 32};
 }
 
-int find_faults(const Options *o, const iso_module *module)
+int find_faults(Options *o, const iso_module *module)
 {
     char clean[] = "/tmp/rollout-clean-XXXXXX", spoilt[] = "/tmp/rollout-fault-XXXXXX";
     char layouts[2][64], item[128];

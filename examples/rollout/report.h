@@ -11,6 +11,8 @@ typedef struct Options {
     int rows, pass;                       /* of a sampler's step, of a trainer's */
     int pages, at_once, kept, faults, graph_rows;
     bool force, log;
+    bool has_digest; /* of the weights, from the first engine on */
+    uint8_t digest[32];
 } Options;
 
 /* The next of a list "A,B,C", in `item`; NULL at the end. */
@@ -18,12 +20,12 @@ const char *next_item(const char *list, char *item, size_t size);
 void read_sampler(const char *text, SamplerConfig *config, char *layout, size_t size);
 int vocabulary(const iso_module *module);
 
-Side open_sampler(const Options *o, const iso_module *module, const SamplerConfig *config);
-Side open_trainer(const Options *o, const iso_module *module, const char *layout);
+Side open_sampler(Options *o, const iso_module *module, const SamplerConfig *config);
+Side open_trainer(Options *o, const iso_module *module, const char *layout);
 
 /* Every sampler with every trainer; how many numbers differ. (compare.c) */
-int64_t compare_all(const Options *o, const iso_module *trainer, const iso_module *sampler);
+int64_t compare_all(Options *o, const iso_module *trainer, const iso_module *sampler);
 /* Faults of one bit, each found by two traces; how many were not. (faults.c) */
-int find_faults(const Options *o, const iso_module *module);
+int find_faults(Options *o, const iso_module *module);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct Engine Engine;
 typedef struct EngineConfig {
     const iso_module *module;
     const char *weights, *layout;
+    const uint8_t *digest; /* of the weights; NULL: not known yet */
     int64_t max_rows, output_rows, graph_rows;
     int max_sequences;
     int64_t max_position;
