@@ -121,20 +121,20 @@ static CuResult machine_tensor_map(CuTensorMap *map, int type, unsigned rank, vo
                                    const unsigned *element_strides, int interleave, int swizzle,
                                    int l2_promotion, int oob_fill)
 {
-    u64 wide_dims[3], wide_strides[2];
+    u64 wide_dims[PTX_MAP_DIMS], wide_strides[PTX_MAP_DIMS - 1];
     (void)l2_promotion;
-    if ((type != CU_TENSOR_MAP_F16 && type != CU_TENSOR_MAP_BF16) || rank != 3 || interleave ||
-        oob_fill || swizzle != CU_TENSOR_MAP_SWIZZLE_128B)
+    if ((type != CU_TENSOR_MAP_F16 && type != CU_TENSOR_MAP_BF16) || rank < 3 ||
+        rank > PTX_MAP_DIMS || interleave || oob_fill || swizzle != CU_TENSOR_MAP_SWIZZLE_128B)
         return ABSENT;
-    for (int d = 0; d < 3; d++) {
+    for (unsigned d = 0; d < rank; d++) {
         wide_dims[d] = dims[d];
-        if (d < 2)
+        if (d + 1 < rank)
             wide_strides[d] = strides[d];
         if (element_strides[d] != 1 || dims[d] == 0 || dims[d] > UINT32_MAX || box[d] > 256)
             return ABSENT;
     }
-    ptx_encode_map((PtxTensorMap *)(void *)map, (u64)(uintptr_t)address, 2, wide_dims, wide_strides,
-                   box, PTX_SWIZZLE_128B);
+    ptx_encode_map((PtxTensorMap *)(void *)map, (u64)(uintptr_t)address, 2, rank, wide_dims,
+                   wide_strides, box, PTX_SWIZZLE_128B);
     return 0;
 }
 

@@ -1,11 +1,11 @@
-/* bar.sync, and mbarriers with their phases and byte counts. */
+/* bar.sync and bar.arrive, and mbarriers with their phases and byte counts. */
 #include "machine.h"
 
 #include <string.h>
 
 #define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 
-/* ---- bar.sync ---------------------------------------------------------------------------------
+/* ---- bar.sync, bar.arrive ---------------------------------------------------------------------
  */
 
 static u32 live_threads(const PtxCta *c)
@@ -31,22 +31,40 @@ void ptx_barrier_release(PtxCta *c)
     }
 }
 
-RUN(bar_sync)
+/* Its number, or -1 with a finding. */
+static int bar_arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 {
     int lane = __builtin_ctz(mask);
     u64 id = ptx_value(w, &i->args[0], lane);
     u32 count = i->n_args > 1 ? (u32)ptx_value(w, &i->args[1], lane) : 0;
-    if (id >= PTX_BARRIERS || count % PTX_WARP)
-        return ptx_fault(c, i, "barrier %llu of %u threads", (unsigned long long)id, count);
-    if (c->barrier[id].arrived && c->barrier[id].expected != count)
-        return ptx_fault(c, i, "barrier %d is waited at for %u and for %u threads", (int)id,
-                         c->barrier[id].expected, count);
+    if (id >= PTX_BARRIERS || count % PTX_WARP) {
+        ptx_fault(c, i, "barrier %llu of %u threads", (unsigned long long)id, count);
+        return -1;
+    }
+    if (c->barrier[id].arrived && c->barrier[id].expected != count) {
+        ptx_fault(c, i, "barrier %d is waited at for %u and for %u threads", (int)id,
+                  c->barrier[id].expected, count);
+        return -1;
+    }
     c->barrier[id].expected = count;
     c->barrier[id].arrived += count ? PTX_WARP : (u32)__builtin_popcount(w->alive);
     c->changes++;
+    return (int)id;
+}
+
+RUN(bar_sync)
+{
+    int id = bar_arrive(c, w, i, mask);
+    if (id < 0)
+        return false;
     w->wait = PTX_AT_BARRIER;
-    w->barrier = (int)id;
+    w->barrier = id;
     return true;
+}
+
+RUN(bar_pass)
+{
+    return bar_arrive(c, w, i, mask) >= 0;
 }
 
 /* ---- mbarriers --------------------------------------------------------------------------------
@@ -150,6 +168,7 @@ PtxRun ptx_find_barrier(const PtxInst *i)
 {
     switch (i->op) {
     case PTX_BAR: return ptx_shape(i, "r") || ptx_shape(i, "rr") ? bar_sync : NULL;
+    case PTX_BAR_ARRIVE: return ptx_shape(i, "rr") ? bar_pass : NULL;
     case PTX_MBAR_INIT: return ptx_shape(i, "ar") ? init : NULL;
     case PTX_MBAR_ARRIVE: return ptx_shape(i, "sa") ? arrive_plain : NULL;
     case PTX_MBAR_EXPECT: return ptx_shape(i, "sar") ? arrive_expect : NULL;

@@ -70,6 +70,20 @@ static u32 to_u32(float x)
 CONVERT(s32_of_f32, u32, ptx_row32, u32, ptx_row32, (u32)to_s32(iso_bits_f32(a)))
 CONVERT(u32_of_f32, u32, ptx_row32, u32, ptx_row32, to_u32(iso_bits_f32(a)))
 
+/* The first source goes to the upper half. */
+#define CONVERT_PAIR(name, narrowed)                                                               \
+    RUN(name)                                                                                      \
+    {                                                                                              \
+        u32 *d = ptx_row32(w, i, 0);                                                               \
+        const u32 *high = ptx_row32(w, i, 1), *low = ptx_row32(w, i, 2);                           \
+        (void)c;                                                                                   \
+        PTX_LANES(mask, u32 h = narrowed(iso_bits_f32(high[l]));                                   \
+                  d[l] = h << 16 | narrowed(iso_bits_f32(low[l])));                                \
+        return true;                                                                               \
+    }
+CONVERT_PAIR(bf16x2_of_f32, iso_bf16_of_f32)
+CONVERT_PAIR(f16x2_of_f32, iso_f16_of_f32)
+
 static PtxRun find_to_f32(const PtxInst *i)
 {
     if (i->from == PTX_T_F16)
@@ -103,6 +117,8 @@ static bool is_real(PtxType type)
 
 PtxRun ptx_find_convert(const PtxInst *i)
 {
+    if (i->op == PTX_CVT_BF16X2 || i->op == PTX_CVT_F16X2)
+        return !ptx_shape(i, "rrr") ? NULL : i->op == PTX_CVT_BF16X2 ? bf16x2_of_f32 : f16x2_of_f32;
     if (i->op != PTX_CVT || !ptx_shape(i, "vv"))
         return NULL;
     if (i->type == PTX_T_F32)

@@ -88,14 +88,16 @@ RUN(wait_group)
 
 #define MAP_MAGIC 0x697061746d617031u
 
-void ptx_encode_map(PtxTensorMap *map, u64 base, u32 element, const u64 *dims, const u64 *strides,
-                    const u32 *box, PtxSwizzle swizzle)
+void ptx_encode_map(PtxTensorMap *map, u64 base, u32 element, u32 rank, const u64 *dims,
+                    const u64 *strides, const u32 *box, PtxSwizzle swizzle)
 {
-    *map = (PtxTensorMap){.magic = MAP_MAGIC, .base = base, .element = element,
-                          .swizzle = (u32)swizzle, .stride = {strides[0], strides[1]}};
-    for (int d = 0; d < 3; d++) {
-        map->dim[d] = (u32)dims[d];
-        map->box[d] = box[d];
+    *map = (PtxTensorMap){.magic = MAP_MAGIC, .base = base, .element = element, .rank = rank,
+                          .swizzle = (u32)swizzle};
+    for (u32 d = 0; d < PTX_MAP_DIMS; d++) {
+        map->dim[d] = d < rank ? (u32)dims[d] : 1;
+        map->box[d] = d < rank ? box[d] : 1;
+        if (d > 0 && d < rank)
+            map->stride[d - 1] = strides[d - 1];
     }
 }
 
@@ -147,16 +149,21 @@ static bool send_bulk(PtxCta *c, PtxBulk bulk, u32 ranks)
 
 RUN(begin_bulk)
 {
+    int rank = i->op == PTX_TMA_4D ? 4 : 3, barrier = 2 + rank;
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         PtxBulk bulk = {.inst = i};
-        u32 ranks = i->n_args > 6 ? (u32)ptx_value(w, &i->args[6], l) & 0xffff : 1u << c->rank;
+        u32 ranks = 1u << c->rank;
+        if (i->op == PTX_TMA_3D_ALL)
+            ranks = (u32)ptx_value(w, &i->args[6], l) & 0xffff;
         bulk.to = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm);
-        bulk.barrier = (u32)(ptx_value(w, &i->args[5], l) + (u64)i->args[5].imm);
-        for (int d = 0; d < 3; d++)
+        bulk.barrier = (u32)(ptx_value(w, &i->args[barrier], l) + (u64)i->args[barrier].imm);
+        for (int d = 0; d < rank; d++)
             bulk.at[d] = (int32_t)ptx_value(w, &i->args[2 + d], l);
         if (!read_map(c, i, ptx_value(w, &i->args[1], l) + (u64)i->args[1].imm, &bulk.map))
             return false;
+        if (bulk.map.rank != (u32)rank)
+            return ptx_fault(c, i, "a tensor map of %u dimensions", bulk.map.rank);
         if (bulk.to % 128 || (bulk.map.swizzle == PTX_SWIZZLE_128B &&
                               bulk.map.box[0] * bulk.map.element != 128))
             return ptx_fault(c, i, "a box of %u elements to %u", bulk.map.box[0], bulk.to);
@@ -179,19 +186,22 @@ static bool inside(const PtxBulk *b, int dim, i64 at)
 }
 
 /* Up to 16 bytes of a line; what lies outside is zero. */
-static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, i64 y, i64 z, u32 at)
+static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, const u32 *index, u32 at)
 {
     const PtxTensorMap *m = &b->map;
     u32 each = m->element, n = 16 / each;
+    u64 line = m->base;
     u8 *to = ptx_write_at(c, b->inst, PTX_SHARED, swizzled(b, at), 16);
     if (!to)
         return false;
     memset(to, 0, 16);
     if (c->shared_shadow)
         ptx_shadow_clear(c, swizzled(b, at), 16);
-    if (!inside(b, 1, y) || !inside(b, 2, z))
-        return true;
-    u64 line = m->base + (u64)y * m->stride[0] + (u64)z * m->stride[1];
+    for (int d = 1; d < PTX_MAP_DIMS; d++) {
+        if (!inside(b, d, b->at[d] + index[d]))
+            return true;
+        line += (u64)(b->at[d] + index[d]) * m->stride[d - 1];
+    }
     for (u32 k = 0; k < n; k++) {
         i64 column = b->at[0] + x + k;
         if (!inside(b, 0, column))
@@ -209,12 +219,14 @@ static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, i64 y, i64 z, u32 at)
 static bool copy_box(PtxCta *c, const PtxBulk *b)
 {
     const u32 *box = b->map.box;
-    u32 at = 0, step = 16 / b->map.element;
-    for (u32 z = 0; z < box[2]; z++)
-        for (u32 y = 0; y < box[1]; y++)
-            for (u32 x = 0; x < box[0]; x += step, at += 16)
-                if (!copy_chunk(c, b, x, b->at[1] + y, b->at[2] + z, at))
-                    return false;
+    u32 at = 0, step = 16 / b->map.element, lines = box[1] * box[2] * box[3];
+    for (u32 line = 0; line < lines; line++) {
+        const u32 index[PTX_MAP_DIMS] = {0, line % box[1], line / box[1] % box[2],
+                                         line / box[1] / box[2]};
+        for (u32 x = 0; x < box[0]; x += step, at += 16)
+            if (!copy_chunk(c, b, x, index, at))
+                return false;
+    }
     PtxMbarrier *barrier = ptx_mbarrier(c, b->inst, b->barrier);
     if (barrier)
         ptx_mbarrier_bytes(c, barrier, -(i64)at);
@@ -246,6 +258,7 @@ PtxRun ptx_find_copy(const PtxInst *i)
     case PTX_CP_WAIT: return ptx_shape(i, "n") ? wait_group : NULL;
     case PTX_PREFETCH_MAP: return ptx_shape(i, "a") ? prefetch : NULL;
     case PTX_TMA_3D: return ptx_shape(i, "aarrra") ? begin_bulk : NULL;
+    case PTX_TMA_4D: return ptx_shape(i, "aarrrra") ? begin_bulk : NULL;
     case PTX_TMA_3D_ALL: return ptx_shape(i, "aarrrar") ? begin_bulk : NULL;
     default: return NULL;
     }

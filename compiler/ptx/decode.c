@@ -239,6 +239,7 @@ static bool is_aligned(PtxOp op)
 {
     switch (op) {
     case PTX_BAR:
+    case PTX_BAR_ARRIVE:
     case PTX_BAR_WARP:
     case PTX_CLUSTER_ARRIVE:
     case PTX_CLUSTER_RELEASE:

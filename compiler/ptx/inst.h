@@ -19,7 +19,10 @@
     X(CVTA, "cvta.to.global.u64")                                                                  \
     X(CVTA_PARAM, "cvta.param.u64")                                                                \
     X(CVTA_LOCAL, "cvta.local.u64")                                                                \
+    X(CVT_BF16X2, "cvt.rn.bf16x2.f32")                                                             \
+    X(CVT_F16X2, "cvt.rn.f16x2.f32")                                                               \
     X(BAR, "bar.sync")                                                                             \
+    X(BAR_ARRIVE, "bar.arrive")                                                                    \
     X(BAR_WARP, "bar.warp.sync")                                                                   \
     X(FENCE, "membar.gl")                                                                          \
     X(FENCE_INIT, "fence.mbarrier_init.release.cluster")                                           \
@@ -39,6 +42,7 @@
     X(MBAR_ARRIVE, "mbarrier.arrive.shared::cta.b64")                                              \
     X(MBAR_TRY, "mbarrier.try_wait.parity.shared::cta.b64")                                        \
     X(TMA_3D, "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes")       \
+    X(TMA_4D, "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes")       \
     X(TMA_3D_ALL, "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"    \
                   ".multicast::cluster")                                                           \
     X(PREFETCH_MAP, "prefetch.tensormap")                                                          \

@@ -69,7 +69,7 @@ typedef struct PtxMbarrier {
 typedef struct PtxBulk {
     PtxTensorMap map;
     u32 to, barrier;
-    i64 at[3];
+    i64 at[PTX_MAP_DIMS];
     const PtxInst *inst;
     u32 delay; /* turns */
 } PtxBulk;

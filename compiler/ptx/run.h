@@ -33,17 +33,20 @@ void ptx_memory_add(PtxMemory *memory, const PtxRegion *region);
 
 typedef enum PtxSwizzle { PTX_SWIZZLE_NONE = 0, PTX_SWIZZLE_128B = 3 } PtxSwizzle;
 
-/* What the machine keeps in the 128 bytes of a tensor map: three dimensions, innermost first. */
+enum { PTX_MAP_DIMS = 4 };
+
+/* What the machine keeps in the 128 bytes of a tensor map: dimensions, innermost first, of which
+ * those past `rank` have one index. */
 typedef struct PtxTensorMap {
     u64 magic;
     u64 base;
-    u64 stride[2]; /* bytes, of dimensions 1 and 2 */
-    u32 dim[3], box[3];
-    u32 element, swizzle; /* bytes; PtxSwizzle */
+    u64 stride[PTX_MAP_DIMS - 1]; /* bytes, of dimensions 1 and up */
+    u32 dim[PTX_MAP_DIMS], box[PTX_MAP_DIMS];
+    u32 rank, element, swizzle; /* element: bytes; PtxSwizzle */
 } PtxTensorMap;
 
-void ptx_encode_map(PtxTensorMap *map, u64 base, u32 element, const u64 *dims, const u64 *strides,
-                    const u32 *box, PtxSwizzle swizzle);
+void ptx_encode_map(PtxTensorMap *map, u64 base, u32 element, u32 rank, const u64 *dims,
+                    const u64 *strides, const u32 *box, PtxSwizzle swizzle);
 
 typedef struct PtxLaunch {
     const PtxKernel *kernel;

@@ -293,6 +293,22 @@ static bool lane(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
     return true;
 }
 
+/* Two numbers rounded into one word, the first into the upper half. */
+static bool narrow_pair(PtxWarp *w, const PtxInst *i, u32 mask)
+{
+    PtxType type = i->op == PTX_CVT_BF16X2 ? PTX_T_BF16 : PTX_T_F16;
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        PtxTerms t = nothing;
+        if (w->taint[i->args[1].row] >> l & 1)
+            t.hi = ptx_term_narrow(type, term_of_arg(w, &i->args[1], l));
+        if (w->taint[i->args[2].row] >> l & 1)
+            t.lo = ptx_term_narrow(type, term_of_arg(w, &i->args[2], l));
+        ptx_set_terms(w, &i->args[0], l, t);
+    }
+    return true;
+}
+
 /* ---- shuffles: the numbers are moved by the instruction, the terms alike */
 
 static bool shuffled(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
@@ -364,7 +380,8 @@ static int written_operands(const PtxInst *i)
 static bool concrete(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 {
     int first = written_operands(i);
-    if (sources_taint(w, i, first) & mask)
+    bool left = i->op == PTX_WGMMA && i->n_args == first + 9; /* in four registers */
+    if (sources_taint(w, i, first + (left ? 4 : 0)) & mask)
         return ptx_fault(c, i, "an operand that depends on an input, or on nothing");
     for (int k = 0; k < first && i->op != PTX_WGMMA; k++)
         for (u32 rest = mask; rest; rest &= rest - 1)
@@ -399,6 +416,8 @@ bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     case PTX_LDMATRIX_T: return concrete(c, w, i, mask) && ptx_shadow_ldmatrix(c, w, i);
     case PTX_MMA_BF16:
     case PTX_MMA_F16: return ptx_shadow_mma(c, w, i);
+    case PTX_CVT_BF16X2:
+    case PTX_CVT_F16X2: return narrow_pair(w, i, mask);
     case PTX_SEND: return addresses(c, w, i, mask);
     default:
         return i->op <= PTX_TRAP ? arithmetic(c, w, i, mask) : concrete(c, w, i, mask);

@@ -52,6 +52,8 @@ bool ptx_shadow_ldmatrix(PtxCta *cta, PtxWarp *warp, const PtxInst *inst);
 /* Of a half that a step takes: of what no input reached, nothing for +0. */
 u64 ptx_operand_term(u64 term, u32 value);
 bool ptx_shadow_mma(PtxCta *cta, PtxWarp *warp, const PtxInst *inst);
+/* Terms of a step's left operand in four registers from argument `first` on: [row][k]. */
+void ptx_shadow_left(PtxWarp *warp, const PtxInst *inst, int first, u64 *terms);
 
 /* ---- registers */
 

@@ -119,6 +119,11 @@ static void spread(PtxWarp *w, const PtxInst *i, int arg, u64 *to, bool columns)
         }
 }
 
+void ptx_shadow_left(PtxWarp *w, const PtxInst *i, int first, u64 *terms)
+{
+    spread(w, i, first, terms, false);
+}
+
 bool ptx_shadow_mma(PtxCta *c, PtxWarp *w, const PtxInst *i)
 {
     u64 a[STEP * STEP], b[8 * STEP];

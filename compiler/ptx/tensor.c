@@ -1,6 +1,6 @@
 /* ldmatrix, mma.sync and wgmma, through the executor's tensor-core step. A wgmma reads shared
- * memory and writes its registers when it is waited for, the last moment allowed; a warp does its
- * own sixteen rows. */
+ * memory and its left operand's registers, and writes its results, when it is waited for, the last
+ * moment allowed; a warp does its own sixteen rows. */
 #include "shadow.h"
 
 #include <string.h>
@@ -108,15 +108,20 @@ static void store_accumulators(PtxWarp *w, const PtxInst *i, const Step *s)
 /* ---- mma.sync ---------------------------------------------------------------------------------
  */
 
-static void mma_operands(PtxWarp *w, const PtxInst *i, Step *s)
+static void left_operand(PtxWarp *w, const PtxInst *i, int first, Step *s)
 {
     for (int r = 0; r < 4; r++) {
-        const u32 *v = ptx_row32(w, i, 4 + r);
+        const u32 *v = ptx_row32(w, i, first + r);
         for (int l = 0; l < PTX_WARP; l++) {
             u16 *to = &s->a[l / 4 + (r & 1 ? 8 : 0)][l % 4 * 2 + (r & 2 ? 8 : 0)];
             to[0] = (u16)v[l], to[1] = (u16)(v[l] >> 16);
         }
     }
+}
+
+static void mma_operands(PtxWarp *w, const PtxInst *i, Step *s)
+{
+    left_operand(w, i, 4, s);
     for (int r = 0; r < 2; r++) {
         const u32 *v = ptx_row32(w, i, 8 + r);
         for (int l = 0; l < PTX_WARP; l++) {
@@ -140,6 +145,13 @@ RUN(mma)
 
 /* ---- wgmma ------------------------------------------------------------------------------------
  */
+
+/* The left operand's four registers, where it is not in shared memory: those after the
+ * accumulators. */
+static bool left_in_registers(const PtxInst *i)
+{
+    return i->n_args == i->vec * 4 + 9;
+}
 
 /* An operand's tile in shared memory, 128-byte swizzle. */
 typedef struct Descriptor {
@@ -197,17 +209,29 @@ static bool gather(PtxCta *c, const PtxInst *i, const Descriptor *d, u32 first, 
     return true;
 }
 
+static bool gather_left(PtxCta *c, PtxWarp *w, const PtxProduct *p, Step *s, u64 *terms)
+{
+    const PtxInst *i = p->inst;
+    Descriptor a;
+    int n = s->n / 2;
+    if (!left_in_registers(i))
+        return read_descriptor(c, i, p->a, i->args[n + 5].imm, &a) &&
+               gather(c, i, &a, (u32)(w->index % 4 * STEP), STEP, s->a, terms);
+    left_operand(w, i, n, s);
+    if (c->shared_shadow)
+        ptx_shadow_left(w, i, n, terms);
+    return true;
+}
+
 static bool do_product(PtxCta *c, PtxWarp *w, const PtxProduct *p)
 {
     const PtxInst *i = p->inst;
-    Descriptor a, b;
+    Descriptor b;
     Step s;
     u64 terms_a[STEP * STEP], terms_b[MOST_N * STEP];
     s.n = i->vec * 8;
-    int n = s.n / 2;
-    if (!read_descriptor(c, i, p->a, i->args[n + 5].imm, &a) ||
-        !read_descriptor(c, i, p->b, i->args[n + 6].imm, &b) ||
-        !gather(c, i, &a, (u32)(w->index % 4 * STEP), STEP, s.a, terms_a) ||
+    if (!gather_left(c, w, p, &s, terms_a) ||
+        !read_descriptor(c, i, p->b, i->args[i->n_args - 1].imm, &b) ||
         !gather(c, i, &b, 0, (u32)s.n, s.b, terms_b))
         return false;
     if (c->shared_shadow)
@@ -221,14 +245,15 @@ static bool do_product(PtxCta *c, PtxWarp *w, const PtxProduct *p)
 
 RUN(wgmma)
 {
-    int n = i->vec * 4;
+    bool registers = left_in_registers(i);
+    int right = i->vec * 4 + (registers ? 4 : 1), left = registers ? right : right - 1;
     if (!whole_warp(c, i, mask))
         return false;
-    u64 a = ptx_value(w, &i->args[n], 0), b = ptx_value(w, &i->args[n + 1], 0);
+    u64 a = ptx_value(w, &i->args[left], 0), b = ptx_value(w, &i->args[right], 0);
     for (int l = 1; l < PTX_WARP; l++)
-        if (ptx_value(w, &i->args[n], l) != a || ptx_value(w, &i->args[n + 1], l) != b)
+        if (ptx_value(w, &i->args[left], l) != a || ptx_value(w, &i->args[right], l) != b)
             return ptx_fault(c, i, "descriptors that differ between lanes");
-    u32 p = *ptx_row32(w, i, n + 2);
+    u32 p = *ptx_row32(w, i, right + 1);
     if (p != 0 && p != 0xffffffffu)
         return ptx_fault(c, i, "a scale that differs between lanes");
     PtxProduct product = {i, a, b, p != 0, w->product_commits};
@@ -266,17 +291,20 @@ RUN(nothing)
 
 static bool wgmma_fits(const PtxInst *i)
 {
-    int n = i->vec * 4;
-    if (i->n_args != n + 7)
+    bool registers = left_in_registers(i);
+    int n = i->vec * 4, in_registers = n + (registers ? 4 : 0), p = n + (registers ? 5 : 2);
+    if (i->n_args != n + 7 && !registers)
         return false;
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < in_registers; k++)
         if (i->args[k].kind != PTX_REG || i->args[k].width != 32)
             return false;
-    for (int k = n + 3; k < n + 7; k++)
+    for (int k = in_registers; k < p; k++)
+        if (i->args[k].width != 64)
+            return false;
+    for (int k = p + 1; k < i->n_args; k++)
         if (i->args[k].kind != PTX_IMM)
             return false;
-    return i->args[n].width == 64 && i->args[n + 1].width == 64 && i->args[n + 2].width == 1 &&
-           i->args[n + 3].imm == 1 && i->args[n + 4].imm == 1;
+    return i->args[p].width == 1 && i->args[p + 1].imm == 1 && i->args[p + 2].imm == 1;
 }
 
 PtxRun ptx_find_tensor(const PtxInst *i)

@@ -143,6 +143,24 @@ START_TEST(nan_and_rounding)
 }
 END_TEST
 
+START_TEST(pairs_are_rounded_into_one_word)
+{
+    Lab *lab = lab_open();
+    const float values[] = {1.0f, 3.4e38f, -2.5f, 0.0999f};
+    memcpy(lab->in, values, sizeof values);
+    lab->in[4] = 0xffc12345u;
+    ck_assert(run(lab, "ld.global.f32 %f1, [%i];\nmov.f32 %f2, 0f3F800000;\n"
+                       "cvt.rn.bf16x2.f32 %r1, %f1, %f2;\ncvt.rn.f16x2.f32 %r2, %f2, %f1;\n"
+                       "st.global.u32 [%o], %r1;\nst.global.u32 [%o+256], %r2;"));
+    ck_assert_uint_eq(lab->out[1], 0x7f803f80u);
+    ck_assert_uint_eq(lab->out[2], 0xc0203f80u);
+    ck_assert_uint_eq(lab->out[4], 0x7fff3f80u);
+    ck_assert_uint_eq(lab->out[64 + 1], 0x3c007c00u);
+    ck_assert_uint_eq(lab->out[64 + 3], 0x3c002e65u);
+    lab_close(lab);
+}
+END_TEST
+
 /* ---- shared memory, barriers, copies ----------------------------------------------------------
  */
 
@@ -162,6 +180,26 @@ START_TEST(barrier_orders_warps)
     }
     ck_assert(!run(lab, REVERSE("")));
     ck_assert(strstr(lab->report.findings.v[0].s, "nobody has written") != NULL);
+    lab_close(lab);
+}
+END_TEST
+
+/* The second warp reads what the first has written, which need not wait for it. */
+#define HANDED(by_first)                                                                           \
+    "and.b32 %r0, %t, 31;\nshl.b32 %r1, %r0, 2;\nmov.u32 %r9, tile;\nadd.s32 %r2, %r9, %r1;\n"     \
+    "setp.gt.u32 %p1, %t, 31;\n@%p1 bra $second;\n"                                               \
+    "ld.global.u32 %r3, [%i];\nst.shared.u32 [%r2], %r3;\n" by_first "bra $end;\n"                \
+    "$second:\nbar.sync 1, 64;\nld.shared.u32 %r5, [%r2];\nst.global.u32 [%o], %r5;\n$end:"
+
+START_TEST(barrier_is_passed_without_waiting)
+{
+    Lab *lab = lab_open();
+    for (u64 seed = 0; seed < 4; seed++) {
+        ck_assert(run_seeded(lab, HANDED("bar.arrive 1, 64;\n"), seed));
+        for (u32 t = 32; t < THREADS; t++)
+            ck_assert_uint_eq(lab->out[t], lab->in[t - 32]);
+    }
+    ck_assert(!run(lab, HANDED("")));
     lab_close(lab);
 }
 END_TEST
@@ -277,7 +315,9 @@ Suite *ptx_suite(void)
     tcase_add_test(tests, arithmetic);
     tcase_add_test(tests, lanes_part_and_meet);
     tcase_add_test(tests, nan_and_rounding);
+    tcase_add_test(tests, pairs_are_rounded_into_one_word);
     tcase_add_test(tests, barrier_orders_warps);
+    tcase_add_test(tests, barrier_is_passed_without_waiting);
     tcase_add_test(tests, async_copies_arrive_at_the_wait);
     tcase_add_test(tests, tensor_core_step);
     tcase_add_test(tests, unknown_is_an_error);
