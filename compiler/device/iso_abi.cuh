@@ -233,6 +233,7 @@ typedef struct IsoAttendArgs {
     const int *block_table;
     long long block_table_stride;   // between sequences
     int page;                       // keys of one
+    int piece;                      // keys of one copy: the box of the maps of keys and values
     long long k_sequence, k_position, v_sequence, v_position; // strides of the stored axes
     IsoView q, k, v, sinks, o, lse; // sinks, lse: where the op has them
     int heads;                      // of keys
@@ -240,5 +241,10 @@ typedef struct IsoAttendArgs {
     float *roots;
     unsigned *counters;
 } IsoAttendArgs;
+
+// Tensor maps of iso_attend_wgmma.
+typedef struct IsoAttendMaps {
+    IsoTensorMap q, k, v;
+} IsoAttendMaps;
 
 #endif
