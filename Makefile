@@ -4,8 +4,8 @@
 #   make check    every test that needs no GPU
 #   make          build only
 #
-# Also: lint, wheel (Python), san (ASan + UBSan), clang, fuzz, bench, bench-ranks, install, clean,
-# deps. Only install writes outside build/
+# Also: lint, wheel (Python), san (ASan + UBSan), clang, fuzz, bench, bench-ranks, smollm2 (weights),
+# install, clean, deps. Only install writes outside build/
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -46,7 +46,7 @@ mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
 .PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm bench-attend \
-    bench-ranks deps install clean
+    bench-ranks smollm2 deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -229,6 +229,10 @@ fuzzers: $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/libiso.a
 	@echo "  fuzz $@"
 	@$(CC) $(CFLAGS_ALL) $(CPPFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# SmolLM2-135M-Instruct's weights into build/smollm2.
+smollm2:
+	@BUILD=$(BUILD) sh tests/tools/smollm2.sh
 
 bench: all
 	@BUILD=$(BUILD) sh tests/tools/bench.sh
