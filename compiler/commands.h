@@ -10,6 +10,8 @@ int command_compile(const Options *options);
 int command_explain(const Options *options);
 int command_diff(const Options *options);
 int command_verify(const Options *options);
+int command_model(const Options *options); /* run and score */
+int command_trace_diff(const Options *options);
 
 /* The kernels' PTX against the executor. `stated`: the artifact given, whose PTX must have the
  * digest in its manifest; empty: the pipeline's own. */

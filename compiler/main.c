@@ -40,6 +40,9 @@ static int run(const Options *o, Arena *arena)
     case COMMAND_DIFF: return command_diff(o);
     case COMMAND_VERIFY:
     case COMMAND_PROVE: return command_verify(o);
+    case COMMAND_RUN:
+    case COMMAND_SCORE: return command_model(o);
+    case COMMAND_TRACE_DIFF: return command_trace_diff(o);
     case COMMAND_CODE: return explain_code(o, arena);
     case COMMAND_VERSION: return print_version(arena);
     case COMMAND_HELP: printf("%s", options_usage); return OUTCOME_OK;

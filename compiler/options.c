@@ -13,6 +13,9 @@ const char options_usage[] =
     "       isoc diff A B                      say which ops' numerics differ\n"
     "       isoc verify CUBIN [--device D]     check digests, proof and bits\n"
     "       isoc prove CUBIN [-o CERTIFICATE]  prove that the kernels' PTX computes the contract\n"
+    "       isoc run CUBIN --weights W --ids 1,2,3 [--tokens N]    continue a text of token ids\n"
+    "       isoc score CUBIN --weights W --ids 1,2,3               its tokens' log-probabilities\n"
+    "       isoc trace-diff A B                where two traces first differ\n"
     "\n"
     "  -o OUT                write to OUT (`-`: standard output)\n"
     "  --emit=KIND           cubin (default with -o), ptx, cuda, ast, dag, plan, manifest,\n"
@@ -26,6 +29,10 @@ const char options_usage[] =
     "  --cache=DIR           keep compiled kernels there (`--cache=` for nowhere)\n"
     "  --device=cpu|ptx      verify: run ops on the executor, or the kernels' PTX beside it\n"
     "  --kernel=NAME         verify --device=ptx, prove: only kernels whose name holds this\n"
+    "  --weights=W           run, score: a folder or file of safetensors, a GGUF file, or seed:N\n"
+    "  --ids=N,N,...         run, score: the tokens that are given; --tokens=N: how many to add\n"
+    "  --trace=FOLDER        run, score: write every value there\n"
+    "  --temperature=T, --seed=N  run: what tokens are drawn with; --device=cuda: on a GPU\n"
     "  --time, -v            seconds of each stage; more of what is done\n"
     "  -j N                  threads (the output does not depend on it)\n"
     "  --version, --help\n";
@@ -40,6 +47,12 @@ enum Long {
     LONG_CACHE,
     LONG_DEVICE,
     LONG_KERNEL,
+    LONG_WEIGHTS,
+    LONG_IDS,
+    LONG_TOKENS,
+    LONG_TEMPERATURE,
+    LONG_SEED,
+    LONG_TRACE,
     LONG_VERSION,
     LONG_HELP,
 };
@@ -54,6 +67,12 @@ static const struct option long_options[] = {
     {"cache", required_argument, NULL, LONG_CACHE},
     {"device", required_argument, NULL, LONG_DEVICE},
     {"kernel", required_argument, NULL, LONG_KERNEL},
+    {"weights", required_argument, NULL, LONG_WEIGHTS},
+    {"ids", required_argument, NULL, LONG_IDS},
+    {"tokens", required_argument, NULL, LONG_TOKENS},
+    {"temperature", required_argument, NULL, LONG_TEMPERATURE},
+    {"seed", required_argument, NULL, LONG_SEED},
+    {"trace", required_argument, NULL, LONG_TRACE},
     {"version", no_argument, NULL, LONG_VERSION},
     {"help", no_argument, NULL, LONG_HELP},
     {NULL, 0, NULL, 0},
@@ -85,8 +104,24 @@ static bool read_diagnostics(Options *o, const char *name)
 
 static bool read_device(Options *o, const char *name)
 {
+    bool model = o->command == COMMAND_RUN || o->command == COMMAND_SCORE;
     o->device = name;
-    return strcmp(name, "cpu") == 0 || strcmp(name, "ptx") == 0;
+    return strcmp(name, "cpu") == 0 || strcmp(name, model ? "cuda" : "ptx") == 0;
+}
+
+static bool read_int(int *to, int least, const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    *to = (int)n;
+    return *text && !*end && n >= least && n <= 1 << 24;
+}
+
+static bool read_temperature(Options *o, const char *text)
+{
+    char *end;
+    o->temperature = strtof(text, &end);
+    return *text && !*end && o->temperature >= 0 && o->temperature < 1e6f;
 }
 
 /* -Werror, -Wname, -Wno-name. */
@@ -131,6 +166,12 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     case LONG_CACHE: o->cache = optarg; return true;
     case LONG_DEVICE: return read_device(o, optarg);
     case LONG_KERNEL: o->kernel = optarg; return true;
+    case LONG_WEIGHTS: o->weights = optarg; return true;
+    case LONG_TRACE: o->trace = optarg; return true;
+    case LONG_IDS: o->ids = optarg; return true;
+    case LONG_TOKENS: return read_int(&o->tokens, 1, optarg);
+    case LONG_SEED: return read_int(&o->seed, 0, optarg);
+    case LONG_TEMPERATURE: return read_temperature(o, optarg);
     case LONG_VERSION: o->command = COMMAND_VERSION; return true;
     case LONG_HELP: o->command = COMMAND_HELP; return true;
     default: return false;
@@ -144,7 +185,8 @@ static Command read_command(const char *word)
         Command command;
     } commands[] = {
         {"explain", COMMAND_EXPLAIN}, {"diff", COMMAND_DIFF}, {"verify", COMMAND_VERIFY},
-        {"prove", COMMAND_PROVE}};
+        {"prove", COMMAND_PROVE},     {"run", COMMAND_RUN},   {"score", COMMAND_SCORE},
+        {"trace-diff", COMMAND_TRACE_DIFF}};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, word) == 0)
             return commands[i].command;
@@ -155,6 +197,8 @@ static bool check_operands(Options *o, Str *problem, Arena *arena)
 {
     static const int wanted[] = {[COMMAND_COMPILE] = 1, [COMMAND_EXPLAIN] = 2, [COMMAND_DIFF] = 2,
                                  [COMMAND_VERIFY] = 1, [COMMAND_PROVE] = 1,
+                                 [COMMAND_RUN] = 1, [COMMAND_SCORE] = 1,
+                                 [COMMAND_TRACE_DIFF] = 2,
                                  [COMMAND_HELP] = 0};
     if (o->command == COMMAND_CODE || o->command == COMMAND_VERSION || o->command == COMMAND_HELP)
         return true;
@@ -170,7 +214,8 @@ static bool check_operands(Options *o, Str *problem, Arena *arena)
 
 bool options_read(int argc, char **argv, Options *o, Str *problem, Arena *arena)
 {
-    *o = (Options){.emit = OUTPUT_CUBIN, .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN)};
+    *o = (Options){.emit = OUTPUT_CUBIN, .jobs = (int)sysconf(_SC_NPROCESSORS_ONLN),
+                   .tokens = 16, .temperature = 1};
     int first = 1, option;
     if (argc > 1 && (o->command = read_command(argv[1])) != COMMAND_COMPILE)
         first = 2;

@@ -11,6 +11,9 @@ typedef enum Command {
     COMMAND_DIFF,    /* diff A B */
     COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] */
     COMMAND_PROVE,   /* prove CUBIN|FILE [-o CERTIFICATE] */
+    COMMAND_RUN,     /* run CUBIN|FILE --weights W --ids 1,2,3 [--tokens N] */
+    COMMAND_SCORE,   /* score CUBIN|FILE --weights W --ids 1,2,3 */
+    COMMAND_TRACE_DIFF, /* trace-diff A B */
     COMMAND_CODE,    /* --explain=ISOnnnn */
     COMMAND_VERSION,
     COMMAND_HELP,
@@ -28,6 +31,9 @@ typedef struct Options {
     const char *deps_file;  /* -MF */
     bool werror, json, time, verbose;
     int jobs;
+    const char *weights, *ids, *trace; /* run, score */
+    int tokens, seed;
+    float temperature;
     VEC(WarningSwitch) warnings;
 } Options;
 
