@@ -67,8 +67,14 @@ static u32 to_u32(float x)
     return x != x || x <= 0 ? 0 : x >= 4294967296.f ? UINT32_MAX : (u32)x;
 }
 
+static u64 to_u64(float x)
+{
+    return x != x || x <= 0 ? 0 : x >= 18446744073709551616.f ? UINT64_MAX : (u64)x;
+}
+
 CONVERT(s32_of_f32, u32, ptx_row32, u32, ptx_row32, (u32)to_s32(iso_bits_f32(a)))
 CONVERT(u32_of_f32, u32, ptx_row32, u32, ptx_row32, to_u32(iso_bits_f32(a)))
+CONVERT(u64_of_f32, u64, ptx_row64, u32, ptx_row32, to_u64(iso_bits_f32(a)))
 
 /* The first source goes to the upper half. */
 #define CONVERT_PAIR(name, narrowed)                                                               \
@@ -106,7 +112,10 @@ static PtxRun find_from_f32(const PtxInst *i)
     if (i->flags == PTX_FLAG_RN)
         return i->type == PTX_T_BF16 ? bf16_of_f32 : i->type == PTX_T_F16 ? f16_of_f32 : NULL;
     if (i->flags == PTX_FLAG_RZI)
-        return i->type == PTX_T_S32 ? s32_of_f32 : i->type == PTX_T_U32 ? u32_of_f32 : NULL;
+        return i->type == PTX_T_S32   ? s32_of_f32
+               : i->type == PTX_T_U32 ? u32_of_f32
+               : i->type == PTX_T_U64 ? u64_of_f32
+                                      : NULL;
     return NULL;
 }
 

@@ -28,6 +28,8 @@
     X(FENCE_INIT, "fence.mbarrier_init.release.cluster")                                           \
     X(ATOM_INC, "atom.global.inc.u32")                                                             \
     X(ATOM_ADD, "atom.global.add.u32")                                                             \
+    X(RED_ADD_32, "red.shared.add.u32")                                                            \
+    X(RED_ADD_64, "red.shared.add.u64")                                                            \
     X(SHFL_DOWN, "shfl.sync.down.b32")                                                             \
     X(SHFL_UP, "shfl.sync.up.b32")                                                                 \
     X(SHFL_BFLY, "shfl.sync.bfly.b32")                                                             \
@@ -87,7 +89,10 @@ typedef enum PtxType {
         PTX_TYPES
 } PtxType;
 
-typedef enum PtxCompare { PTX_EQ, PTX_NE, PTX_LT, PTX_LE, PTX_GT, PTX_GE } PtxCompare;
+/* With PTX_UNORDERED: true of a NaN too. */
+typedef enum PtxCompare {
+    PTX_EQ, PTX_NE, PTX_LT, PTX_LE, PTX_GT, PTX_GE, PTX_UNORDERED = 8,
+} PtxCompare;
 typedef enum PtxSpace {
     PTX_NO_SPACE, PTX_GLOBAL, PTX_SHARED, PTX_PARAM, PTX_CONSTANT, PTX_LOCAL,
 } PtxSpace;

@@ -77,6 +77,19 @@ RUN(bfi_32)
     return true;
 }
 
+RUN(bfi_64)
+{
+    u64 *d = ptx_row64(w, i, 0);
+    const u64 *a = ptx_row64(w, i, 1), *b = ptx_row64(w, i, 2);
+    const u32 *at = ptx_row32(w, i, 3), *len = ptx_row32(w, i, 4);
+    (void)c;
+    PTX_LANES(mask, u32 p = at[l] & 0xff; u32 n = len[l] & 0xff;
+              u64 ones = n > 63 ? ~(u64)0 : ((u64)1 << n) - 1;
+              u64 field = p > 63 ? 0 : ones << p;
+              d[l] = (b[l] & ~field) | ((p > 63 ? 0 : a[l] << p) & field));
+    return true;
+}
+
 static u32 extract(u32 x, u32 at, u32 n, bool is_signed)
 {
     at &= 0xff, n &= 0xff;
@@ -207,14 +220,15 @@ static PtxRun find_mov(const PtxInst *i)
         u32 out = 0;                                                                               \
         (void)c;                                                                                   \
         PTX_LANES(mask, V a = convert(x[l]); V b = convert(y[l]); bool yes;                        \
-                  switch (i->compare) {                                                            \
+                  switch (i->compare & ~PTX_UNORDERED) {                                           \
                       case PTX_EQ: yes = a == b; break;                                            \
                       case PTX_NE: yes = a < b || a > b; break;                                    \
                       case PTX_LT: yes = a < b; break;                                             \
                       case PTX_LE: yes = a <= b; break;                                            \
                       case PTX_GT: yes = a > b; break;                                             \
                       default: yes = a >= b; break;                                                \
-                  } out |= (u32)yes << l);                                                         \
+                  } if (i->compare & PTX_UNORDERED) yes |= a != a || b != b;                       \
+                  out |= (u32)yes << l);                                                           \
         u32 *d = ptx_row32(w, i, 0);                                                               \
         *d = (*d & ~mask) | out;                                                                   \
         return true;                                                                               \
@@ -235,7 +249,8 @@ COMPARE(setp_f32, u32, float, ptx_row32, iso_bits_f32)
 
 static PtxRun find_setp(const PtxInst *i)
 {
-    if (i->n_operands != 3 || i->n_args != 3)
+    if (i->n_operands != 3 || i->n_args != 3 ||
+        (i->compare & PTX_UNORDERED && i->type != PTX_T_F32))
         return NULL;
     switch (i->type) {
     case PTX_T_U16:
@@ -308,7 +323,7 @@ PtxRun ptx_find_logic(const PtxInst *i)
     switch (i->op) {
     case PTX_SELP: return i->n_args != 4 ? NULL : bits == 64 ? selp_64 : selp_32;
     case PTX_NOT: return i->n_args != 2 ? NULL : bits == 16 ? not_16 : LOGIC(not);
-    case PTX_BFI: return i->n_args == 5 && bits == 32 ? bfi_32 : NULL;
+    case PTX_BFI: return i->n_args != 5 ? NULL : bits == 64 ? bfi_64 : bfi_32;
     case PTX_BFE: return i->n_args == 4 && bits == 32 ? bfe_32 : NULL;
     case PTX_PRMT: return i->n_args == 4 ? prmt_32 : NULL;
     case PTX_POPC: return i->n_args == 2 && bits == 32 ? popc_32 : NULL;

@@ -263,6 +263,33 @@ RUN(atomic_add)
     return atomic(c, w, i, mask, false);
 }
 
+static bool reduce_shared(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, u32 bytes)
+{
+    const PtxArg *at = &i->args[0];
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        u64 address = ptx_value(w, at, l) + (u64)at->imm, sum = 0;
+        const u8 *from = ptx_read_at(c, i, PTX_SHARED, address, bytes);
+        u8 *to = from ? ptx_write_at(c, i, PTX_SHARED, address, bytes) : NULL;
+        if (!to)
+            return false;
+        memcpy(&sum, from, bytes);
+        sum += ptx_value(w, &i->args[1], l);
+        memcpy(to, &sum, bytes);
+    }
+    return true;
+}
+
+RUN(red_add_32)
+{
+    return reduce_shared(c, w, i, mask, 4);
+}
+
+RUN(red_add_64)
+{
+    return reduce_shared(c, w, i, mask, 8);
+}
+
 /* Spaces have one address each way here. */
 RUN(cvta)
 {
@@ -302,6 +329,8 @@ PtxRun ptx_find_memory(const PtxInst *i)
     case PTX_ST: return transfer_fits(i, false) ? store : NULL;
     case PTX_ATOM_INC: return ptx_shape(i, "rar") ? atomic_inc : NULL;
     case PTX_ATOM_ADD: return ptx_shape(i, "rar") ? atomic_add : NULL;
+    case PTX_RED_ADD_32: return ptx_shape(i, "ar") ? red_add_32 : NULL;
+    case PTX_RED_ADD_64: return ptx_shape(i, "al") ? red_add_64 : NULL;
     case PTX_CVTA:
     case PTX_CVTA_LOCAL:
     case PTX_CVTA_PARAM: return ptx_shape(i, "ll") ? cvta : NULL;
