@@ -97,12 +97,14 @@ typedef VEC(struct AstExpr *) AstExprs;
 
 /* One statement that sets several names; each has an EXPR_BLOCK of its own, and they share this. */
 typedef struct AstBlock {
-    Name form; /* "attend" */
+    Name form; /* "attend", "draw" */
     Names targets;
     AstExprs operands;
     AstSettings settings;
     Span span;
-    const struct Attend *attend; /* written by check: what the settings say; NULL if refused */
+    /* Written by check: what the settings say; NULL if refused, or of another form. */
+    const struct Attend *attend;
+    const struct Draw *draw;
 } AstBlock;
 
 typedef struct AstExpr {

@@ -259,6 +259,12 @@ static bool check_lookups(Scope *scope, const AstExpr *e, u64 mask, u64 *held, u
 static Value index_read(Scope *scope, const AstExpr *e, const Symbol *symbol)
 {
     Checker *c = scope->c;
+    if (symbol->index_of == INTEGERS) {
+        Diag *d = fault(c, DIAG_BAD_INDEX, e->span, "'%.*s' holds integers and no values",
+                        STR_FMT(e->name.text));
+        diag_note(c->diags, d, "only `draw` reads them");
+        return refused;
+    }
     Name of = c->contract->axes[symbol->index_of - 1].name;
     Diag *d = fault(c, DIAG_BAD_INDEX, e->span, "'%.*s' holds indices of '%.*s' and no values",
                     STR_FMT(e->name.text), STR_FMT(of.text));

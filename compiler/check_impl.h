@@ -148,6 +148,7 @@ void want_type(Scope *scope, AstExpr *e, Value *value, DType type, const char *w
 Value check_reduction(Scope *scope, AstExpr *e);
 /* The value of one target of a block form; the first of them checks all of the statement. */
 Value check_block(Scope *scope, AstExpr *e);
+Value check_draw(Scope *scope, AstExpr *e);
 /* The class has tensor-core steps of the type. */
 bool class_takes(const FdpaClass *class, int type);
 /* Index of a name's symbol, -1. */

@@ -123,28 +123,37 @@ static bool overlaps(const Contract *contract, u64 mask, u64 own)
            (effective_mask(contract, mask) & own);
 }
 
-/* The axis that a parameter's elements are indices of, where its type is an axis's name; -1. */
+/* As a Tensor's index_of: where the type is an axis's name, or i32. */
 static int index_type(const Checker *c, const AstTensor *ast, bool result)
 {
-    for (int i = 0; !result && i < c->contract->n_axes; i++)
+    for (int i = 0; i < c->contract->n_axes; i++)
         if (str_eq(c->contract->axes[i].name.text, ast->type.text))
-            return i;
-    return -1;
+            return i + 1;
+    return !result && str_is(ast->type.text, "i32") ? INTEGERS : 0;
 }
 
 /* One index for each token: then a row still depends on nothing but itself. */
 static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *tensor)
 {
-    const Axis *of = &c->contract->axes[tensor->index_of - 1];
     const Axis *own = tensor->n_axes == 1 ? &c->contract->axes[tensor->axes[0]] : NULL;
     bool tokens = own && own->free && own->n_factors;
+    if (tensor->index_of == INTEGERS) {
+        if (tokens)
+            return true;
+        Diag *d = fault(c, DIAG_INDEX_TENSOR, ast->span,
+                        "'%.*s' holds integers, and has other axes than the tokens",
+                        STR_FMT(ast->name.text));
+        diag_note(c->diags, d, "a parameter may hold one for each token: seed: i32[tokens]");
+        return false;
+    }
+    const Axis *of = &c->contract->axes[tensor->index_of - 1];
     if (of->size && of->atom >= 0 && of->coordinate_of < 0 && tokens)
         return true;
     Diag *d = fault(c, DIAG_INDEX_TENSOR, ast->span, tokens
                         ? "'%.*s' holds indices of '%.*s', which has factors or no fixed size"
                         : "'%.*s' holds indices of '%.*s', and has other axes than the tokens",
                     STR_FMT(ast->name.text), STR_FMT(of->name.text));
-    diag_note(c->diags, d, "a parameter may hold one index for each token, of an axis of fixed "
+    diag_note(c->diags, d, "a tensor may hold one index for each token, of an axis of fixed "
                            "size: ids: vocab[tokens]");
     return false;
 }
@@ -152,9 +161,9 @@ static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *t
 bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor)
 {
     int of = index_type(c, ast, result);
-    bool sound = of >= 0 || type_of_name(c, ast->type, &tensor->type);
-    tensor->index_of = of + 1;
-    if (of >= 0)
+    bool sound = of || type_of_name(c, ast->type, &tensor->type);
+    tensor->index_of = of;
+    if (of)
         tensor->type = DT_F32; /* as wide */
     tensor->name = ast->name;
     if (ast->axes.n > MAX_TENSOR_AXES) {
@@ -384,6 +393,24 @@ static void untyped_local(Checker *c, const AstStatement *statement)
               STR_FMT(source_text(c, statement->value->span)));
 }
 
+/* An index is what `draw` gives, and what it gives is nothing else. */
+static bool check_drawn(Checker *c, const AstStatement *statement, const Symbol *symbol)
+{
+    const AstExpr *e = statement->value;
+    const Draw *draw = e->kind == EXPR_BLOCK ? e->block->draw : NULL;
+    if ((draw ? draw->axis + 1 : 0) == symbol->index_of && symbol->kind == SYMBOL_RESULT)
+        return true;
+    if (!draw && symbol->index_of <= 0)
+        return true;
+    Diag *d = fault(c, DIAG_INDEX_TENSOR, e->span, draw
+                        ? "'%.*s' is set to an index that is drawn, and is no result of that type"
+                        : "'%.*s' holds indices, and is set to a value",
+                    STR_FMT(statement->target.text));
+    diag_note(c->diags, d, "`draw` sets a result that has the axis for its type: -> token: "
+                           "vocab[tokens]");
+    return false;
+}
+
 void check_op_values(Checker *c, int index)
 {
     const AstOp *ast = &c->ast->ops.v[index];
@@ -394,6 +421,11 @@ void check_op_values(Checker *c, int index)
         scope.statement = i;
         Value value = check_value(&scope, statement->value);
         Symbol *symbol = state->target[i] >= 0 ? &state->symbols.v[state->target[i]] : NULL;
+        if (symbol && value.type >= 0 && !check_drawn(c, statement, symbol)) {
+            statement->value->type = -1;
+            symbol->type = TYPE_REFUSED;
+            continue;
+        }
         if (value.type == TYPE_LITERAL) {
             untyped_local(c, statement);
         } else if (symbol && symbol->kind == SYMBOL_LOCAL) {

@@ -43,10 +43,13 @@ typedef struct Fix {
     i64 at;
 } Fix;
 
+enum { INTEGERS = -1 };
+
 typedef struct Tensor {
     Name name;
     DType type;
-    int index_of; /* > 0: the elements are no values but indices, i32, of axis index_of - 1 */
+    int index_of; /* > 0: the elements are no values but indices, i32, of axis index_of - 1;
+                     INTEGERS: integers that only `draw` reads */
     int n_axes;
     int axes[MAX_TENSOR_AXES]; /* axis ids as declared; strides are given per declared axis */
     int n_atoms;
@@ -81,6 +84,25 @@ typedef struct Attend {
     bool causal;
     i64 window;                     /* 0: none */
 } Attend;
+
+/* A limit of `draw`: none, a number, or each row's own. */
+typedef struct DrawLimit {
+    bool set;
+    int param; /* of the op; -1: the number */
+    u32 bits;  /* top_k: an integer; else an f32 pattern */
+} DrawLimit;
+
+/* What a `draw` statement says: an index of `axis` for each row. Parameters by number, -1: none. */
+typedef struct Draw {
+    int axis, atom;         /* that is drawn from */
+    int tokens;             /* the packed atom of the rows */
+    int seed, stream, temperature;
+    DrawLimit top_k, top_p, min_p;
+} Draw;
+
+enum { DRAW_SEED, DRAW_STREAM, DRAW_TEMPERATURE, DRAW_TOP_K, DRAW_TOP_P, DRAW_MIN_P, DRAW_PARAMS };
+/* The parameter that a row's own is in, or -1. */
+int draw_param(const Draw *draw, int which);
 
 typedef struct Op {
     const AstOp *ast;

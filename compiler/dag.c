@@ -40,7 +40,7 @@ static void table_grow(Builder *b)
 
 static const DagNode *intern(Builder *b, DagNode node)
 {
-    for (int i = 0; i < node.n_args && node.kind != DAG_ATTEND; i++)
+    for (int i = 0; i < node.n_args && node.kind < DAG_ATTEND; i++)
         node.mask |= node.args[i]->mask;
     for (int i = 0; i < node.n_atoms; i++)
         node.mask &= ~((u64)1 << node.atoms[i]);
@@ -179,7 +179,7 @@ static const DagNode *local_value(Builder *b, int local)
 static int index_param(const Op *op, const Number *at)
 {
     for (int i = 0; at->is_param && i < op->n_params; i++)
-        if (op->params[i].index_of && str_eq(op->params[i].name.text, at->text))
+        if (op->params[i].index_of > 0 && str_eq(op->params[i].name.text, at->text))
             return i;
     return -1;
 }
@@ -295,6 +295,14 @@ static const DagNode *build_attend(Builder *b, const AstExpr *e)
     return intern(b, node);
 }
 
+static const DagNode *build_draw(Builder *b, const AstExpr *e)
+{
+    const Draw *draw = e->block->draw;
+    return intern(b, (DagNode){.kind = DAG_DRAW, .type = DT_F32, .n_args = 1, .draw = draw,
+                               .args = {build(b, e->args.v[0])},
+                               .mask = (u64)1 << draw->tokens});
+}
+
 static const DagNode *build(Builder *b, const AstExpr *e)
 {
     switch (e->kind) {
@@ -304,7 +312,7 @@ static const DagNode *build(Builder *b, const AstExpr *e)
     case EXPR_BINARY: return build_binary(b, e);
     case EXPR_CALL: return build_call(b, e);
     case EXPR_LEN: return build_length(b, e);
-    case EXPR_BLOCK: return build_attend(b, e);
+    case EXPR_BLOCK: return e->block->draw ? build_draw(b, e) : build_attend(b, e);
     default: return build_reduce(b, e);
     }
 }

@@ -17,6 +17,7 @@ typedef enum DagKind {
     DAG_FN,
     DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
     DAG_ATTEND, /* queries, keys, values and maybe sinks: a value of `attend`, some atoms held */
+    DAG_DRAW,   /* scores: the index that `draw` gives, as an f32's pattern */
 } DagKind;
 
 typedef struct DagNode {
@@ -36,6 +37,7 @@ typedef struct DagNode {
     const int *atoms;
     const Attend *attend;
     bool lse;        /* ATTEND: the second value */
+    const Draw *draw;
     Digest id;       /* of the canonical text below this node; names of locals are not in it */
     int number;      /* index in OpDag.nodes, a topological order */
 } DagNode;
@@ -73,6 +75,8 @@ void dag_print_attend(const Attend *attend, Text *out);
 /* The canonical text of the contract's model, which there is: ops by their fingerprints, or, for
  * people, by their names. */
 void dag_model_text(const Dag *dag, bool names, Text *out);
+/* "seed s top_k 50": all but `over`; parameters by name, or by number where op is NULL. */
+void dag_print_draw(const Op *op, const Draw *draw, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
 /* "[half 0, vocab ids]", or nothing. */

@@ -29,7 +29,7 @@ void atom_order(const Contract *contract, const Op *op, AtomOrder *order)
     for (int i = 0; i < op->n_params; i++) {
         for (int j = 0; j < op->params[i].n_atoms; j++)
             number_atom(order, op->params[i].atoms[j]);
-        if (op->params[i].index_of)
+        if (op->params[i].index_of > 0)
             number_atom(order, contract->axes[op->params[i].index_of - 1].atom);
     }
     for (int i = 0; i < op->n_results; i++)
@@ -94,6 +94,7 @@ const char *dag_kind_name(DagKind kind)
         [DAG_INPUT] = "input", [DAG_CONST] = "const", [DAG_CAST] = "cast", [DAG_NEG] = "neg",
         [DAG_ADD] = "add",     [DAG_SUB] = "sub",     [DAG_MUL] = "mul",   [DAG_DIV] = "div",
         [DAG_FN] = "fn",       [DAG_REDUCE] = "reduce", [DAG_ATTEND] = "attend",
+        [DAG_DRAW] = "draw",
     };
     return names[kind];
 }
@@ -117,6 +118,43 @@ void dag_print_attend(const Attend *attend, Text *out)
                 dtype_name(attend->weights), attend->causal ? "causal" : "none");
     if (attend->window)
         text_printf(out, " window %lld", (long long)attend->window);
+}
+
+int draw_param(const Draw *draw, int which)
+{
+    const int own[DRAW_PARAMS] = {draw->seed,        draw->stream,      draw->temperature,
+                                  draw->top_k.param, draw->top_p.param, draw->min_p.param};
+    return own[which];
+}
+
+static void print_param(const Op *op, const char *what, int param, Text *out)
+{
+    if (param < 0)
+        return;
+    text_printf(out, " %s ", what);
+    if (op)
+        text_add(out, op->params[param].name.text);
+    else
+        text_printf(out, "param %d", param);
+}
+
+static void print_limit(const Op *op, const char *what, const DrawLimit *limit, bool integer,
+                        Text *out)
+{
+    if (limit->set && limit->param >= 0)
+        print_param(op, what, limit->param, out);
+    else if (limit->set)
+        text_printf(out, integer ? " %s %u" : " %s 0x%08x", what, limit->bits);
+}
+
+void dag_print_draw(const Op *op, const Draw *draw, Text *out)
+{
+    print_param(op, "seed", draw->seed, out);
+    print_param(op, "stream", draw->stream, out);
+    print_param(op, "temperature", draw->temperature, out);
+    print_limit(op, "top_k", &draw->top_k, true, out);
+    print_limit(op, "top_p", &draw->top_p, false, out);
+    print_limit(op, "min_p", &draw->min_p, false, out);
 }
 
 void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Text *out)
@@ -146,6 +184,11 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
         text_printf(out, " ");
         dag_print_attend(node->attend, out);
         fixes_text(order, node->fixes, node->n_fixes, out);
+        break;
+    case DAG_DRAW:
+        text_printf(out, " over ");
+        atoms_text(order, &node->draw->atom, 1, out);
+        dag_print_draw(NULL, node->draw, out);
         break;
     default:
         break;
@@ -177,7 +220,7 @@ static bool uses_function_text(const OpDag *op)
             return true;
         if (node->kind == DAG_REDUCE && monoid_values(node->monoid) > 1)
             return true;
-        if (node->kind == DAG_ATTEND)
+        if (node->kind >= DAG_ATTEND)
             return true;
     }
     return false;
@@ -252,7 +295,9 @@ static void tensors_text(const AtomOrder *order, const char *what, const Tensor 
 {
     for (int i = 0; i < n; i++) {
         text_printf(out, "%s %d %.*s ", what, i, STR_FMT(tensors[i].name.text));
-        if (tensors[i].index_of) {
+        if (tensors[i].index_of == INTEGERS) {
+            text_printf(out, "i32 ");
+        } else if (tensors[i].index_of) {
             text_printf(out, "index of ");
             atom_text(order, order->contract->axes[tensors[i].index_of - 1].atom, out);
             text_printf(out, " ");

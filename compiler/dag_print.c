@@ -73,6 +73,10 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
     case DAG_ATTEND:
         print_attend(contract, op, node, out);
         break;
+    case DAG_DRAW:
+        text_printf(out, "draw over %.*s", STR_FMT(atom_name(contract, node->draw->atom)));
+        dag_print_draw(op, node->draw, out);
+        break;
     default:
         text_printf(out, "%s", dag_kind_name(node->kind));
         break;

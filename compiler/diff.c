@@ -160,6 +160,19 @@ static void walk_attend(Walk *w, const DagNode *a, const DagNode *b)
     walk_args(w, a, b);
 }
 
+static void walk_draw(Walk *w, const DagNode *a, const DagNode *b)
+{
+    Text text_a = {.arena = w->arena}, text_b = {.arena = w->arena};
+    dag_print_draw(NULL, a->draw, &text_a);
+    dag_print_draw(NULL, b->draw, &text_b);
+    if (!str_eq(text_str(&text_a), text_str(&text_b))) {
+        report(w);
+        text_printf(w->out, "settings of draw differ: `%.*s` in a, `%.*s` in b\n",
+                    STR_FMT(text_str(&text_a)), STR_FMT(text_str(&text_b)));
+    }
+    walk_args(w, a, b);
+}
+
 static void two_ways(Walk *w, const DagNode *a, const DagNode *b)
 {
     report(w);
@@ -236,6 +249,8 @@ static void walk(Walk *w, const DagNode *a, const DagNode *b)
         walk_reduce(w, a, b);
     } else if (a->kind == DAG_ATTEND) {
         walk_attend(w, a, b);
+    } else if (a->kind == DAG_DRAW) {
+        walk_draw(w, a, b);
     } else {
         walk_alike(w, a, b);
     }

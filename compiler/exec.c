@@ -46,6 +46,11 @@ static void demand_of(const ExecCall *call, const DagNode *node, bool *seen, Dem
     }
     if (node->kind == DAG_ATTEND)
         demand->all &= node->attend->rows;
+    if (node->kind == DAG_DRAW) {
+        i64 n = atom_size(call->job->contract, node->draw->atom, 0);
+        demand->all &= node->mask;
+        demand->longest = n > demand->longest ? n : demand->longest;
+    }
     for (int i = 0; i < node->n_args; i++)
         demand_of(call, node->args[i], seen, demand);
 }
@@ -100,7 +105,8 @@ bool exec_op(const ExecJob *job, Arena *arena)
         if (call.reduces[i].cut)
             return false;
     for (int i = 0; i < job->op->nodes.n; i++)
-        if (!exec_can_attend(job, job->op->nodes.v[i]))
+        if (!exec_can_attend(job, job->op->nodes.v[i]) ||
+            (job->op->nodes.v[i]->kind == DAG_DRAW && !job->coordinates))
             return false;
     run_pieces(&call, arena);
     return true;

@@ -376,6 +376,7 @@ static void apply(const DagNode *node, const Operands *o)
     case DAG_CONST:
     case DAG_REDUCE:
     case DAG_ATTEND:
+    case DAG_DRAW:
         return;
     }
     round_run(node->type, o->out, o->n);
@@ -434,6 +435,8 @@ static ExecValue *eval_here(ExecScope *scope, const DagNode *node)
         exec_reduce(scope, exec_reduce_of(scope->call, node), value->v);
     else if (node->kind == DAG_ATTEND)
         exec_attend(scope, node, value->stride, value->v);
+    else if (node->kind == DAG_DRAW)
+        exec_draw(scope, node, value->stride, value->v);
     else
         eval_operation(scope, node, value->stride, value->v);
     return value;
@@ -487,7 +490,7 @@ static void eval_outside(ExecScope *scope, const DagNode *node, u64 fresh, bool 
         return;
     }
     const ExecReduce *reduce = exec_reduce_of(scope->call, node);
-    if ((reduce && reduce->n_given) || node->kind == DAG_ATTEND)
+    if ((reduce && reduce->n_given) || node->kind >= DAG_ATTEND)
         return;
     if (reduce) {
         fresh |= exec_space_atoms(&reduce->over);

@@ -210,6 +210,10 @@ void exec_attend(ExecScope *scope, const DagNode *node, const i64 *stride, float
 /* The job has what the node reads. */
 bool exec_can_attend(const ExecJob *job, const DagNode *node);
 
+/* ---- draw ------------------------------------------------------------------------------------ */
+
+void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *out);
+
 /* ---- workers --------------------------------------------------------------------------------- */
 
 /* Does one tile: the scope has its space; `first` is its place in the whole. */

@@ -82,6 +82,9 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
         write_call(lines, node->lse ? "attend lse" : "attend", node, out);
         dag_print_fixes(lines->dag->contract, lines->op->op, node->fixes, node->n_fixes, out);
         break;
+    case DAG_DRAW:
+        write_call(lines, "draw", node, out);
+        break;
     case DAG_NEG:
         text_printf(out, "-");
         write_operand(lines, node->args[0], true, out);
@@ -125,6 +128,8 @@ static const char *rounding_note(const DagNode *node, Arena *arena)
         return str_format(arena, "%s, by the tree below", type).s;
     case DAG_ATTEND:
         return "f32, as below";
+    case DAG_DRAW:
+        return "an index, as below";
     case DAG_INPUT:
     case DAG_CONST:
         return "stored as it is";
@@ -204,6 +209,8 @@ static void write_attends(const Lines *lines, Text *out)
                 like = str_format(out->arena, "[%d]", lines->line[j]);
         if (node->kind == DAG_ATTEND)
             explain_attend(lines->dag->contract, node, name, like, out);
+        if (node->kind == DAG_DRAW)
+            explain_draw(lines->dag->contract, op->op, node->draw, name, out);
     }
 }
 
@@ -223,8 +230,9 @@ static void write_constants(const OpDag *op, Text *out)
 
 static Str tensor_type(const Contract *contract, const Tensor *tensor)
 {
-    return tensor->index_of ? contract->axes[tensor->index_of - 1].name.text
-                            : str_of(dtype_name(tensor->type));
+    return tensor->index_of > 0   ? contract->axes[tensor->index_of - 1].name.text
+           : tensor->index_of < 0 ? STR("i32")
+                                  : str_of(dtype_name(tensor->type));
 }
 
 static void write_tensors(const Contract *contract, const Tensor *tensors, int n, Text *out)

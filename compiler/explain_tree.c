@@ -7,20 +7,20 @@ enum { WHOLE_LEAVES = 16, SHOWN_DEPTH = 2, LISTED = 9, LISTED_ENDS = 3 };
 #define CORNER "\xe2\x94\x94\xe2\x94\x80 "
 #define BAR "\xe2\x94\x82  "
 
-typedef struct Draw {
+typedef struct Drawing {
     const TreeDrawing *of;
     int leaf; /* number of the next leaf */
     int leaves;
     int next_root;
-} Draw;
+} Drawing;
 
-static bool is_owned(const Draw *draw, const TreeNode *node)
+static bool is_owned(const Drawing *draw, const TreeNode *node)
 {
     const OwnedRoots *owned = draw->of->owned;
     return draw->next_root < owned->n && owned->v[draw->next_root].node == node;
 }
 
-static int count_leaves(const Draw *draw, const TreeNode *node)
+static int count_leaves(const Drawing *draw, const TreeNode *node)
 {
     Forest leaves;
     tree_leaves(draw->of->arena, node, &leaves);
@@ -56,7 +56,7 @@ static void mma_steps(const FdpaClass *numerics, i64 count, Text *out)
         text_printf(out, ", the last filled with %d zeros", numerics->group - (int)rest);
 }
 
-static void leaf_arithmetic(const Draw *draw, const TreeNode *leaf, Text *out)
+static void leaf_arithmetic(const Drawing *draw, const TreeNode *leaf, Text *out)
 {
     const DagNode *reduce = draw->of->reduce;
     bool product = reduce->monoid == MONOID_SUM && reduce->args[0]->kind == DAG_MUL;
@@ -77,9 +77,9 @@ static const char *leaf_name(TreeForm form)
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
-static void draw_node(Draw *draw, const TreeNode *node, Str margin, int depth);
+static void draw_node(Drawing *draw, const TreeNode *node, Str margin, int depth);
 
-static void draw_owner(Draw *draw, const TreeNode *node)
+static void draw_owner(Drawing *draw, const TreeNode *node)
 {
     Text *out = draw->of->out;
     if (is_owned(draw, node)) {
@@ -92,7 +92,7 @@ static void draw_owner(Draw *draw, const TreeNode *node)
 
 /* The children of a join in one list: two, or more where joins go left to right. That is down a
  * left spine as far as no part is larger than the first. */
-static void list_children(const Draw *draw, const TreeNode *node, Forest *children)
+static void list_children(const Drawing *draw, const TreeNode *node, Forest *children)
 {
     Arena *arena = draw->of->arena;
     const TreeNode *at = node, *first = node->left;
@@ -114,7 +114,7 @@ static void list_children(const Draw *draw, const TreeNode *node, Forest *childr
         vec_push(arena, children, spine.v[listed]->right);
 }
 
-static void skip_children(Draw *draw, const Forest *children, int from, int to, Str margin)
+static void skip_children(Drawing *draw, const Forest *children, int from, int to, Str margin)
 {
     const OwnedRoots *owned = draw->of->owned;
     i64 hi = children->v[to - 1]->hi;
@@ -129,7 +129,7 @@ static void skip_children(Draw *draw, const Forest *children, int from, int to, 
     draw->leaf += leaves;
 }
 
-static void draw_children(Draw *draw, const Forest *children, Str margin, int depth)
+static void draw_children(Drawing *draw, const Forest *children, Str margin, int depth)
 {
     for (int i = 0; i < children->n; i++) {
         if (children->n > LISTED && i == LISTED_ENDS) {
@@ -143,7 +143,7 @@ static void draw_children(Draw *draw, const Forest *children, Str margin, int de
     }
 }
 
-static void draw_leaf(Draw *draw, const TreeNode *leaf)
+static void draw_leaf(Drawing *draw, const TreeNode *leaf)
 {
     Text *out = draw->of->out;
     Str elements = explain_elements(draw->of->arena, leaf);
@@ -155,7 +155,7 @@ static void draw_leaf(Draw *draw, const TreeNode *leaf)
 }
 
 /* True where the left subtree always has the largest power of two of leaves below the whole. */
-static bool is_balanced(const Draw *draw, const TreeNode *node, int leaves)
+static bool is_balanced(const Drawing *draw, const TreeNode *node, int leaves)
 {
     if (leaves == 1)
         return node->kind == NODE_LEAF;
@@ -168,7 +168,7 @@ static bool is_balanced(const Draw *draw, const TreeNode *node, int leaves)
 }
 
 /* A subtree in one line, where the whole has too many leaves to be drawn. */
-static void draw_summary(Draw *draw, const TreeNode *node)
+static void draw_summary(Drawing *draw, const TreeNode *node)
 {
     Text *out = draw->of->out;
     Forest leaves;
@@ -185,7 +185,7 @@ static void draw_summary(Draw *draw, const TreeNode *node)
     draw_owner(draw, node);
 }
 
-static void draw_join(Draw *draw, const TreeNode *node, const Forest *children)
+static void draw_join(Drawing *draw, const TreeNode *node, const Forest *children)
 {
     Monoid monoid = draw->of->reduce->monoid;
     text_printf(draw->of->out, "%s in %s%s", monoid == MONOID_SUM ? "add" : monoid_name(monoid),
@@ -193,7 +193,7 @@ static void draw_join(Draw *draw, const TreeNode *node, const Forest *children)
     draw_owner(draw, node);
 }
 
-static void draw_node(Draw *draw, const TreeNode *node, Str margin, int depth)
+static void draw_node(Drawing *draw, const TreeNode *node, Str margin, int depth)
 {
     Forest children;
     if (node->kind == NODE_LEAF) {
@@ -219,7 +219,7 @@ static void draw_node(Draw *draw, const TreeNode *node, Str margin, int depth)
 
 void explain_tree(const TreeDrawing *drawing)
 {
-    Draw draw = {.of = drawing};
+    Drawing draw = {.of = drawing};
     draw.leaves = count_leaves(&draw, drawing->root);
     text_printf(drawing->out, "    ");
     draw_node(&draw, drawing->root, STR("    "), 0);

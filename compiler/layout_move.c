@@ -147,6 +147,10 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
     for (int i = 0; i < node->n_fixes; i++)
         if (node->fixes[i].at < 0)
             uses[~node->fixes[i].at] |= use;
+    if (node->kind == DAG_DRAW)
+        for (int i = 0; i < DRAW_PARAMS; i++)
+            if (draw_param(node->draw, i) >= 0)
+                uses[draw_param(node->draw, i)] |= use;
     if (node->kind == DAG_REDUCE && layout_cuts(contract, at, node))
         use = INSIDE;
     for (int i = 0; i < node->n_args; i++)

@@ -125,6 +125,7 @@ static const struct {
     [FAMILY_GEMM] = {"gemm", "IsoGemmArgs"},
     [FAMILY_JOIN] = {"join", "IsoJoinArgs"},
     [FAMILY_ATTEND] = {"attend", "IsoAttendArgs"},
+    [FAMILY_DRAW] = {"draw", "IsoMapArgs"},
 };
 
 static json_t *lines_json(Writer *w, Str lines)

@@ -30,23 +30,23 @@ static Planner planner_of(const Builder *builder, const OpDag *op)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-static bool has_attend(const OpDag *op)
+static bool has_block(const OpDag *op, DagKind form)
 {
     for (int i = 0; i < op->nodes.n; i++)
-        if (op->nodes.v[i]->kind == DAG_ATTEND)
+        if (op->nodes.v[i]->kind == form)
             return true;
     return false;
 }
 
-/* The family of an op with `attend`, or its one reason. */
-static bool find_attend(Builder *builder, const OpDag *op, Kernel *shape)
+/* The family of an op with a block form, or its one reason. */
+static bool find_block(Builder *builder, const OpDag *op, DagKind form, Kernel *shape)
 {
     Planner planner = planner_of(builder, op);
-    if (plan_attend(&planner, shape))
+    if (form == DAG_ATTEND ? plan_attend(&planner, shape) : plan_draw(&planner, shape))
         return true;
     Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
                           "%.*s fits no kernel family", STR_FMT(op->op->name));
-    diag_note(builder->diags, diag, "attend: %.*s", STR_FMT(planner.reason));
+    diag_note(builder->diags, diag, "%s: %.*s", dag_kind_name(form), STR_FMT(planner.reason));
     return false;
 }
 
@@ -58,8 +58,9 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     } families[] = {{"gemm", plan_gemm}, {"row", plan_row}, {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
-    if (has_attend(op))
-        return find_attend(builder, op, shape);
+    for (DagKind form = DAG_ATTEND; form <= DAG_DRAW; form++)
+        if (has_block(op, form))
+            return find_block(builder, op, form, shape);
     for (int i = 0; i < N; i++) {
         Planner planner = planner_of(builder, op);
         if (families[i].fit(&planner, shape))

@@ -41,6 +41,7 @@ typedef enum Family {
     FAMILY_GEMM, /* products with an epilogue, or their roots */
     FAMILY_JOIN, /* roots of all ranks, joined in tree order, then the rest of the op */
     FAMILY_ATTEND, /* attention over the keys of each token's sequence */
+    FAMILY_DRAW, /* an index of the last dim for each row */
 } Family;
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
@@ -171,6 +172,14 @@ typedef struct AttendKernel {
     int resident;    /* CTAs that a multiprocessor has room for */
 } AttendKernel;
 
+/* ---- draw ------------------------------------------------------------------------------------ */
+
+typedef struct DrawKernel {
+    Draw computes; /* all numbers of its text; the proof compares them with the contract's */
+    const DagNode *scores;
+    int param[DRAW_PARAMS], token; /* bindings; -1: none */
+} DrawKernel;
+
 typedef struct Kernel {
     Family family;
     const OpDag *op;
@@ -184,6 +193,7 @@ typedef struct Kernel {
     Row row;
     Join join;
     AttendKernel attend;
+    DrawKernel draw;
 } Kernel;
 
 /* ---- what runs when -------------------------------------------------------------------------- */

@@ -60,6 +60,7 @@ bool plan_map(Planner *planner, Kernel *shape);
 bool plan_row(Planner *planner, Kernel *shape);
 bool plan_gemm(Planner *planner, Kernel *shape);
 bool plan_attend(Planner *planner, Kernel *shape);
+bool plan_draw(Planner *planner, Kernel *shape);
 
 /* A shape for one rank of a layout. */
 typedef struct RankPlan {

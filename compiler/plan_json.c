@@ -162,6 +162,14 @@ static void json_node(const Json *j, const OpDag *op, const DagNode *node)
             json_reduce(j, node);
         if (node->kind == DAG_ATTEND)
             json_attend(j, node);
+        if (node->kind == DAG_DRAW) {
+            Text settings = {.arena = j->arena};
+            dag_print_draw(NULL, node->draw, &settings);
+            text_printf(j->out, ", \"over\": ");
+            json_ints(j, &node->draw->atom, 1);
+            text_printf(j->out, ", ");
+            json_text(j, "settings", text_str(&settings));
+        }
         text_printf(j->out, ", \"args\": [");
         for (int i = 0; i < node->n_args; i++)
             text_printf(j->out, "%s%d", i ? ", " : "", node_index(op, node->args[i]));
@@ -339,7 +347,8 @@ static void json_kernel_pieces(const Json *j, const Kernel *kernel)
 
 static void json_kernel(const Json *j, const Kernel *kernel)
 {
-    static const char *const families[] = {"map", "row", "gemm", "join", "attend"};
+    static const char *const families[] = {"map", "row", "gemm", "join", "attend",
+                                           "draw"};
     text_printf(j->out, "{\"family\": \"%s\", \"op\": %d, \"dims\": [", families[kernel->family],
                 (int)(kernel->op - j->plan->dag->ops));
     for (int d = 0; d < kernel->n_dims; d++) {

@@ -187,7 +187,7 @@ static void print_attend(const Printer *p)
 
 static const char *family_text(Family family)
 {
-    static const char *const names[] = {"map", "row", "gemm", "join", "attend"};
+    static const char *const names[] = {"map", "row", "gemm", "join", "attend", "draw"};
     return names[family];
 }
 
@@ -210,6 +210,12 @@ void plan_print_kernel(const Dag *dag, const Kernel *kernel, bool brief, Text *o
         break;
     case FAMILY_ATTEND:
         print_attend(&p);
+        break;
+    case FAMILY_DRAW:
+        print_dims(&p);
+        text_printf(out, "  draw over %.*s", STR_FMT(atom_text(&p, kernel->draw.computes.atom)));
+        dag_print_draw(kernel->op->op, &kernel->draw.computes, out);
+        text_printf(out, "\n");
         break;
     }
     print_bindings(&p);

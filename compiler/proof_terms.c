@@ -236,6 +236,26 @@ static void add_attend(Expression *e, const DagNode *node, Text *text)
                 (unsigned long long)a->rows, (unsigned long long)a->values, node->lse);
 }
 
+/* The limits that the kernel's text is made from, and the parameters that it binds for each row. */
+static void add_draw(Expression *e, const DagNode *node, Text *text)
+{
+    Draw draw = *node->draw;
+    if (e->kernel && e->kernel->family != FAMILY_DRAW) {
+        e->difference = STR("the kernel draws nothing");
+        return;
+    }
+    for (int i = 0; i < DRAW_PARAMS; i++) {
+        int param = draw_param(&draw, i);
+        if (e->kernel && e->kernel->draw.param[i] >= 0)
+            param = e->kernel->bindings[e->kernel->draw.param[i]].tensor;
+        text_printf(text, " %d", param);
+    }
+    if (e->kernel)
+        draw = e->kernel->draw.computes;
+    text_printf(text, " %d %d", draw.tokens, draw.atom);
+    dag_print_draw(NULL, &draw, text);
+}
+
 static Digest expression_term(Expression *e, const DagNode *node)
 {
     const OpDag *op = e->prover->op->op;
@@ -251,6 +271,8 @@ static Digest expression_term(Expression *e, const DagNode *node)
         add_input(e, node, &text);
     if (node->kind == DAG_ATTEND)
         add_attend(e, node, &text);
+    if (node->kind == DAG_DRAW)
+        add_draw(e, node, &text);
     for (int i = 0; i < node->n_args; i++) {
         Digest arg = expression_term(e, node->args[i]);
         add(&text, arg.byte, sizeof arg.byte);

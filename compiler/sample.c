@@ -215,6 +215,10 @@ static void fill(const Sample *s, const Tensor *tensor, const ExecTensor *memory
     Walk walk;
     for (walk_start(s->contract, tensor, memory, &box, &walk); !walk.done; walk_next(&walk)) {
         i64 offset = walk_offset(&walk);
+        if (tensor->index_of == INTEGERS) {
+            sample_put_index(memory->data, offset, seed, NULL, 0, SAMPLE_INTEGERS);
+            continue;
+        }
         if (tensor->index_of) {
             const Axis *of = &s->contract->axes[tensor->index_of - 1];
             const ExecRange *range = &box.atom[of->atom];

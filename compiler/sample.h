@@ -23,6 +23,8 @@ typedef struct Sample {
  * several kinds. */
 void sample_put(DType type, void *data, i64 at, u64 seed, i64 row);
 
+enum { SAMPLE_INTEGERS = 40 }; /* integers are below it, but for some */
+
 /* The same of a tensor of indices: of `list`, or NULL for those below n; some of them are no index
  * of the axis, which has `size`. */
 void sample_put_index(void *data, i64 at, u64 seed, const i64 *list, i64 n, i64 size);

@@ -289,6 +289,9 @@ static bool has_coordinates(const CallState *c)
 {
     const Contract *contract = &c->session->contract;
     const Op *op = c->plan_op->op->op;
+    for (int i = 0; i < c->plan_op->op->nodes.n; i++)
+        if (c->plan_op->op->nodes.v[i]->kind == DAG_DRAW && !c->call->positions)
+            return false;
     for (int i = 0; i < op->n_params; i++)
         for (int k = 0; k < op->params[i].n_axes; k++) {
             int axis = op->params[i].axes[k], ragged = contract->axes[axis].coordinate_of;

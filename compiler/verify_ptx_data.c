@@ -67,7 +67,8 @@ void verify_ptx_param(PtxPlace *place, PtxTensor *t, const char *name, u64 input
     if (place->failed)
         return;
     PtxRegion region = {.name = name, .base = t->tensor.data, .size = t->bytes, .touch = touch,
-                        .self = t, .input = t->indices ? 0 : input, .element = (u32)t->element};
+                        .self = t, .input = place->terms && !t->indices ? input : 0,
+                        .element = (u32)t->element};
     ptx_memory_add(place->memory, &region);
 }
 

@@ -2,6 +2,7 @@
 #include "verify_ptx_impl.h"
 
 #include "ptx/tests.h"
+#include "sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,7 +226,7 @@ static i64 indices_of(const PtxTrial *r, int tensor)
         if (spec->bindings[b].lookup >= 0 &&
             spec->bindings[spec->bindings[b].lookup].tensor == tensor)
             return r->worker->module->manifest->atoms[spec->bindings[b].looked_up].size;
-    return 1;
+    return SAMPLE_INTEGERS;
 }
 
 static bool make_tensor(PtxTrial *r, int index)
@@ -566,7 +567,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = worker->input->prove != NULL};
+                          .terms = worker->input->prove && r->spec->family != MF_DRAW};
     choose_rows(r);
     verify_ptx_coordinates(r);
     outcome->rows = r->rows;
@@ -588,6 +589,10 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     }
     if (!outcome->finding.n && !outcome->skipped && proof)
         verify_ptx_prove(proof);
+    if (worker->input->prove && !r->place.terms) {
+        outcome->refused = true; /* what is drawn is a matter of comparisons, and no term */
+        outcome->unlike = STR("no terms for draws");
+    }
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))
             compare_all(r);

@@ -104,6 +104,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
        LEFT         "left"
        OP           "op"
        ATTEND       "attend"
+       DRAW         "draw"
        LEN          "len"
        LAYOUT       "layout"
        CUTS         "cuts"
@@ -400,7 +401,7 @@ results:
 statements:
   %empty                            { $$ = (AstStatements){0}; }
 | statements statement              { $$ = $1; vec_push(A, &$$, *$2); }
-| statements ATTEND block
+| statements form block
     {
         $$ = $1;
         $3->form = (Name){parse_text(parse, @2), @2};
@@ -420,6 +421,11 @@ statement:
 ;
 
 /* ---- block forms ----------------------------------------------------------------------- */
+
+form:
+  ATTEND
+| DRAW
+;
 
 block:
   names '=' args '{' block_settings '}'

@@ -14,6 +14,8 @@ iso_status launch_cuda(const Launch *launch)
         return launch_map(launch);
     case MF_ATTEND:
         return launch_attend(launch);
+    case MF_DRAW:
+        return launch_draw(launch);
     }
     return iso_fail(ISO_INTERNAL, "a kernel of no family");
 }

@@ -1,4 +1,4 @@
-/* Launches row and elementwise kernels, and the joins of rows' roots. */
+/* Launches row and elementwise kernels, the joins of rows' roots, and draws. */
 #include "launch.h"
 
 #include <string.h>
@@ -135,6 +135,21 @@ iso_status launch_row(const Launch *launch)
     args.root_stride = rows;
     set_threads(launch, &grid);
     grid.x = (unsigned)(launch->spec->row_threads == 1 ? ceil_div(rows, grid.threads) : rows);
+    void *parameters[] = {&args};
+    return launch_kernel(launch, &grid, parameters);
+}
+
+/* One CTA a row. */
+iso_status launch_draw(const Launch *launch)
+{
+    IsoMapArgs args;
+    Grid grid;
+    memset(&args, 0, sizeof args);
+    iso_status status = bind_map(launch, &args);
+    if (status)
+        return status;
+    set_threads(launch, &grid);
+    grid.x = (unsigned)outer_rows(launch, launch->phase);
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
 }

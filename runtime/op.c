@@ -230,6 +230,9 @@ static iso_status check_workspace(const iso_op *op, const iso_run *run)
 /* A table needs the coordinate of each row that it is indexed by. */
 static iso_status check_coordinates(const iso_op *op, const MfSpec *spec, const iso_run *run)
 {
+    if (spec->family == MF_DRAW && !run->positions)
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s draws by position: iso_run.positions must "
+                        "hold each row's", op->op->name);
     for (int b = 0; b < spec->n_bindings; b++) {
         const MfTensor *tensor = &op->op->tensors[spec->bindings[b].tensor];
         for (int i = 0; spec->bindings[b].coordinate && i < tensor->n_axes; i++) {

@@ -28,6 +28,7 @@ void emit_row(KernelText *k); /* and the join of a row's roots */
 void emit_map(KernelText *k);
 void emit_gemm(KernelText *k);
 void emit_attend(KernelText *k);
+void emit_draw(KernelText *k);
 void emit_join(KernelText *k); /* of a product's roots */
 
 void emit_kernel(const Contract *contract, const Kernel *kernel, EmittedKernel *out, Arena *arena);

@@ -109,6 +109,7 @@ static Str computed(ExprScope *scope, const DagNode *node)
     case DAG_FN: return called(scope, node);
     case DAG_CONST:
     case DAG_ATTEND:
+    case DAG_DRAW:
     case DAG_REDUCE: break; /* constants have no statement; reduces are bound before use */
     }
     return STR("");

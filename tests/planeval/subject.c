@@ -192,7 +192,7 @@ void sample_make(const Subject *s, const OpDag *op, i64 rows, int kind, u64 seed
         i64 n = lay_out(s, t, rows, true, &sample->params[i]);
         sample->param_size[i] = n;
         sample->params[i].data = arena_alloc(arena, (size_t)(n * dtype_bytes(t->type)));
-        if (t->index_of)
+        if (t->index_of > 0)
             fill_indices(sample->params[i].data, n, s->contract->axes[t->index_of - 1].size,
                          &state);
         else

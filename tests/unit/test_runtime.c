@@ -376,6 +376,7 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
     noted.threads = config->block_x;
     switch (*(const MfFamily *)(void *)function) {
     case MF_MAP:
+    case MF_DRAW:
         noted.row = (IsoRowArgs){.map = *(IsoMapArgs *)args[0]};
         break;
     case MF_ROW:
