@@ -27,7 +27,9 @@ static Str type_text(Checker *c, const Tensor *tensor)
 {
     const Axis *axes = c->contract->axes;
     Text out = {.arena = c->arena};
-    if (tensor->index_of)
+    if (tensor->index_of == INTEGERS)
+        text_printf(&out, "i32");
+    else if (tensor->index_of)
         text_add(&out, axes[tensor->index_of - 1].name.text);
     else
         text_printf(&out, "%s", dtype_name(tensor->type));
@@ -273,7 +275,7 @@ static i64 fan_in(const Contract *contract, const Op *op, const Tensor *param)
     for (int i = 0; i < op->n_results; i++)
         kept |= op->results[i].mask;
     for (int i = 0; i < op->n_params; i++)
-        if (op->params[i].index_of)
+        if (op->params[i].index_of > 0)
             kept |= axis_mask(contract, op->params[i].index_of - 1);
     for (int i = 0; i < param->n_atoms; i++)
         if (!(kept & bit(param->atoms[i])))

@@ -21,7 +21,9 @@ static void axis_text(const Contract *contract, int id, Text *out)
 
 static void tensor_text(const Contract *contract, const Tensor *tensor, Text *out)
 {
-    if (tensor->index_of) {
+    if (tensor->index_of == INTEGERS) {
+        text_printf(out, "i32");
+    } else if (tensor->index_of) {
         text_printf(out, "index of ");
         axis_text(contract, tensor->index_of - 1, out);
     } else {
