@@ -237,6 +237,28 @@ static void check_cache(Modeling *m, const AstModelStatement *step)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
+/* Decimal digits from `at` on, at most four; where they end. */
+static int skip_digits(Str text, int at)
+{
+    int end = at;
+    while (end < text.n && end < at + 4 && text.s[end] >= '0' && text.s[end] <= '9')
+        end++;
+    return end;
+}
+
+/* "layer", or "4*layer+3" and either half of that. */
+static bool is_index(Str inside, Str index)
+{
+    int at = skip_digits(inside, 0);
+    if (at && (at == inside.n || inside.s[at++] != '*'))
+        return false;
+    if (inside.n - at < index.n || !str_eq((Str){inside.s + at, index.n}, index))
+        return false;
+    at += index.n;
+    return at == inside.n || (inside.s[at] == '+' && at + 1 < inside.n &&
+                              skip_digits(inside, at + 1) == inside.n);
+}
+
 /* "{layer}" is the index of the repeat around it. */
 static bool check_weight_name(Modeling *m, Name name)
 {
@@ -254,7 +276,7 @@ static bool check_weight_name(Modeling *m, Name name)
         Str inside = {name.text.s + i + 1, end - i - 1};
         if (end == name.text.n)
             why = "a '{' has no '}'";
-        else if (!index.n || !str_eq(inside, index))
+        else if (!index.n || !is_index(inside, index))
             why = "what stands in braces is not the index of the repeat around it";
         else if (++braces > 1)
             why = "it has two indices";

@@ -60,15 +60,17 @@ static void table_text(const Contract *contract, const ModelTable *table, Text *
     text_printf(out, "\n");
 }
 
-/* The index of a repeat by no name: "model.layers.{}.mlp". */
+/* The index of a repeat by no name: "model.layers.{}.mlp", "model.layers.{4*+3}.mlp". */
 static void weight_text(Str name, Text *out)
 {
-    bool inside = false;
+    bool inside = false, letter = false;
     for (int i = 0; i < name.n; i++) {
-        inside &= name.s[i] != '}';
-        if (!inside)
+        char c = name.s[i];
+        inside &= c != '}';
+        letter = inside && (letter ? c != '+' : !strchr("0123456789*+", c));
+        if (!letter)
             text_add(out, (Str){name.s + i, 1});
-        inside |= name.s[i] == '{';
+        inside |= c == '{';
     }
 }
 

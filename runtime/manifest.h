@@ -185,7 +185,8 @@ typedef struct MfCache {
 } MfCache;
 
 typedef struct MfWeight {
-    const char *name; /* in the checkpoint; "{layer}", whatever the word: the turn's index */
+    const char *name; /* in the checkpoint; "{layer}" or "{4*layer+3}", whatever the word: of the
+                         turn's index */
     MfTensor tensor;  /* its axes row-major are the checkpoint's tensor */
     int64_t fan_in;   /* elements that an op sums for one result; 0: none */
 } MfWeight;

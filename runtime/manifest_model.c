@@ -319,8 +319,12 @@ void manifest_model(Reader *r, json_t *root)
 bool manifest_weight_name(const MfWeight *weight, int turn, char *name, size_t size)
 {
     const char *open = strchr(weight->name, '{'), *close = open ? strchr(open, '}') : NULL;
-    int n = close ? snprintf(name, size, "%.*s%d%s", (int)(open - weight->name), weight->name,
-                             turn, close + 1)
+    const char *plus = open ? strchr(open, '+') : NULL;
+    bool times = open && open[1] >= '0' && open[1] <= '9';
+    unsigned long index = (unsigned long)turn * (times ? strtoul(open + 1, NULL, 10) : 1) +
+                          (plus && plus < close ? strtoul(plus + 1, NULL, 10) : 0);
+    int n = close ? snprintf(name, size, "%.*s%lu%s", (int)(open - weight->name), weight->name,
+                             index, close + 1)
                   : snprintf(name, size, "%s", weight->name);
     return n >= 0 && (size_t)n < size;
 }

@@ -31,7 +31,7 @@ static const char model[] =
     "    repeat 3 as layer {\n"
     "        h = up(x, w: \"l.{layer}.up\");\n"
     "        x = down(h, w: \"l.{layer}.down\", res: x);\n"
-    "        h = up(x, w: \"l.{layer}.up\");\n"
+    "        h = up(x, w: \"l.{2*layer+11}.up\");\n"
     "        q = turn(q, cos, sin);\n"
     "        cache kept = q;\n"
     "    }\n"
@@ -65,7 +65,7 @@ START_TEST(values_are_set_once_and_carried)
     open_text(&k, model);
     const Model *m = k.contract.model;
     const ModelStatement *s = m->statements.v;
-    ck_assert(m->statements.n == 5 && m->repeats.n == 1 && m->weights.n == 3);
+    ck_assert(m->statements.n == 5 && m->repeats.n == 1 && m->weights.n == 4);
     ck_assert(m->repeats.v[0].count == 3 && m->repeats.v[0].first == 0 && m->repeats.v[0].end == 4);
     int x = m->inputs.v[0], q = m->inputs.v[1];
     ck_assert_int_eq(m->values.v[x].carry, s[1].results[0]);
@@ -75,7 +75,7 @@ START_TEST(values_are_set_once_and_carried)
     ck_assert_int_eq(s[2].arguments[0].index, s[1].results[0]); /* x, set in this turn */
     ck_assert_int_eq(s[4].arguments[0].index, s[2].results[0]); /* h of the last turn */
     ck_assert_int_eq(s[4].arguments[2].index, s[1].results[0]);
-    ck_assert(s[2].arguments[1].weight && s[2].arguments[1].index == s[0].arguments[1].index);
+    ck_assert(s[2].arguments[1].weight && s[2].arguments[1].index != s[0].arguments[1].index);
     ck_assert_int_eq(m->weights.v[0].fan_in, 64);
     ck_assert_int_eq(m->weights.v[1].fan_in, 128);
     ck_assert(m->caches.v[0].of == s[3].results[0] && m->caches.v[0].before == 4);
@@ -121,6 +121,9 @@ START_TEST(the_fingerprint_covers_what_the_model_computes)
     } edits[] = {
         {"h = up", "hidden_state = up", false}, /* of another name: the last line reads another h */
         {"layer", "index", true},
+        {"2*layer", "3*layer", false},
+        {"layer+11", "layer+1", false},
+        {"2*layer+11", "layer*2", false},
         {"model m", "model other", true},
         {"cache kept", "cache keys", true},
         {"1e4", "10000.0", true},
@@ -202,6 +205,8 @@ START_TEST(the_runtime_reads_what_was_written)
     ck_assert(manifest_weight_name(&read->weights[0], 12, name, sizeof name));
     ck_assert_str_eq(name, "l.12.up");
     ck_assert(manifest_weight_name(&read->weights[2], 12, name, sizeof name));
+    ck_assert_str_eq(name, "l.35.up");
+    ck_assert(manifest_weight_name(&read->weights[3], 12, name, sizeof name));
     ck_assert_str_eq(name, "end");
     ck_assert(!manifest_weight_name(&read->weights[0], 12, name, 5));
     manifest_free(m);
