@@ -16,6 +16,9 @@ int refuse_all(const iso_module *module, const char *path);
  * only: an op's name, or NULL. */
 int attend_check(const iso_module *module, iso_module *cpu, const char *only);
 
+/* Draws and ops that read at indices, against the CPU executor. */
+int draw_check(const iso_module *module, iso_module *cpu, const char *only);
+
 /* KERNEL DEFECT [RUNS] */
 int seeded_run(int argc, char **argv);
 

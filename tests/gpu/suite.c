@@ -23,6 +23,7 @@ static const char suite_usage[] =
     "       gpu_suite FILE.cubin --cublas FOLDER          products against cuBLAS\n"
     "       gpu_suite FILE.cubin --refuse                 what a device must refuse\n"
     "       gpu_suite FILE.cubin --attend [--op NAME]     attention against the CPU executor\n"
+    "       gpu_suite FILE.cubin --draw [--op NAME]       draws and lookups against the executor\n"
     "       gpu_suite seeded KERNEL DEFECT [RUNS]         kernels with one defect\n";
 
 static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,  64,
@@ -31,7 +32,7 @@ static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,
 typedef struct Options {
     const char *cubin, *op, *cublas;
     int64_t rows;
-    bool cpu, quick, refuse, small, attend;
+    bool cpu, quick, refuse, small, attend, draw;
     int shard, shards; /* shards > 0: sanitize */
     int threads;
 } Options;
@@ -233,6 +234,8 @@ static bool read_options(int argc, char **argv, Options *options)
             options->small = true;
         else if (!strcmp(argv[i], "--attend"))
             options->attend = true;
+        else if (!strcmp(argv[i], "--draw"))
+            options->draw = true;
         else if (!strcmp(argv[i], "--refuse"))
             options->refuse = true;
         else if (argv[i][0] != '-' && !options->cubin)
@@ -301,6 +304,10 @@ static int run_module(const Options *options)
         iso_config on_cpu = {.size = sizeof on_cpu, .device = ISO_CPU};
         must(iso_module_load(&cpu, options->cubin, &on_cpu), options->cubin);
         result = attend_check(module, cpu, options->op);
+    } else if (options->draw) {
+        iso_config on_cpu = {.size = sizeof on_cpu, .device = ISO_CPU, .cpu_threads = 16};
+        must(iso_module_load(&cpu, options->cubin, &on_cpu), options->cubin);
+        result = draw_check(module, cpu, options->op);
     } else if (options->cublas) {
         result = cublas_compare(module, options->cublas);
     } else if (options->refuse) {

@@ -28,7 +28,7 @@ void must(iso_status status, const char *what)
 
 static int element_bytes(const iso_tensor *tensor)
 {
-    return tensor->dtype == ISO_F32 ? 4 : 2;
+    return tensor->dtype == ISO_F32 || tensor->dtype == ISO_I32 ? 4 : 2;
 }
 
 size_t tensor_bytes(const iso_tensor *tensor)
@@ -54,6 +54,26 @@ static void fill(iso_tensor *tensor, unsigned seed)
     }
 }
 
+/* Indices, counts and seeds: small, and some below zero. */
+static void fill_integers(iso_tensor *tensor, int seed)
+{
+    int32_t *to = tensor->data;
+    for (size_t i = 0; i < tensor_bytes(tensor) / 4; i++)
+        to[i] = (int32_t)(i * 37 + (size_t)seed * 11) % 809 - 2;
+}
+
+/* The position of each row. */
+static const int32_t *positions_from(int64_t row)
+{
+    enum { MOST = 4096 };
+    static int32_t positions[MOST];
+    for (int i = 0; i < MOST; i++)
+        positions[i] = i * 13 % 1021;
+    if (row >= MOST)
+        die("too many rows");
+    return positions + row;
+}
+
 void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t rows)
 {
     int params, results;
@@ -70,7 +90,9 @@ void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t 
         whole->expected[i] = i >= params ? calloc(bytes + 64, 1) : NULL;
         if (!tensor->data || (i >= params && !whole->expected[i]))
             die("no memory for op %s", op);
-        if (i < params)
+        if (i < params && tensor->dtype == ISO_I32)
+            fill_integers(tensor, i);
+        else if (i < params)
             fill(tensor, (unsigned)i + 1);
     }
 }
@@ -78,7 +100,7 @@ void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t 
 void whole_run(Whole *whole)
 {
     iso_tensor tensors[TEST_TENSORS];
-    iso_run run = {.rows = whole->rows};
+    iso_run run = {.rows = whole->rows, .positions = positions_from(0)};
     memcpy(tensors, whole->tensor, sizeof tensors);
     for (int i = whole->params; i < whole->n; i++)
         tensors[i].data = whole->expected[i];
@@ -161,7 +183,9 @@ iso_group *join_group(const iso_module *module, const char *where, int rank, int
 iso_status run_op(iso_group *group, const Whole *whole, const iso_op *op, int64_t *differ)
 {
     iso_tensor tensors[TEST_TENSORS];
-    iso_run run = {.rows = whole->rows};
+    int64_t origin[ISO_MAX_AXES];
+    must(iso_op_origin(op, ISO_PHASE_RUN, whole->rows, whole->params, origin), "iso_op_origin");
+    iso_run run = {.rows = whole->rows, .positions = positions_from(origin[0])};
     rank_tensors(whole, op, tensors);
     iso_status status = iso_op_run_group(group, op, tensors, whole->n, &run);
     *differ = status ? 0 : rank_differs(whole, op, tensors);
