@@ -155,7 +155,7 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
 
 /* ---- decode's workspace ---------------------------------------------------------------------- */
 
-enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, ROOT_TAIL = 2 };
+enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, ROOT_TAIL = 4 };
 
 typedef struct Scratch {
     int64_t pieces, roots, counters, region, root_floats; /* of a token's rows in one piece */

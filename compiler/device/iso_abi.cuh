@@ -218,7 +218,7 @@ typedef struct IsoRowArgs {
 //   block   128, 1, 1
 //   grid    any; no more CTAs than have room at once is best
 //   shared  dynamic, the manifest's bytes
-//   workspace  most_roots * heads * ceil(group, tile_group) * tile_group * (values + 2) * 4 bytes,
+//   workspace  most_roots * heads * ceil(group, tile_group) * tile_group * (values + 4) * 4 bytes,
 //           16-byte aligned: any most_roots is right, one for each token and split is fastest
 //   counters   rows * heads * ceil(group, tile_group) of 4 bytes, zero before the first launch
 //           ever; each launch leaves them zero

@@ -40,6 +40,7 @@ template <int Line> struct IsoAttendTile {
 template <class Op> struct IsoAttendPlan {
     static constexpr int rows = 16 * Op::row_tiles;
     static constexpr int columns = Op::width / 32; // blocks of eight, of one warp
+    static constexpr int batch = columns > 4 ? 2 : columns; // of them, multiplied in turns
     static constexpr int q_bytes = rows * IsoAttendTile<Op::depth>::pitch;
     static constexpr int k_bytes = ISO_ATTEND_BLOCK * IsoAttendTile<Op::depth>::pitch;
     static constexpr int v_bytes = ISO_ATTEND_BLOCK * IsoAttendTile<Op::width>::pitch;
@@ -444,20 +445,34 @@ template <class Op> struct IsoAttend {
                 iso_ldmatrix<false>(a[i][1], Weights::at(p, r, key / 8 + 2 + lane / 16));
             }
 #pragma unroll
-            for (int n = 0; n < Plan::columns; ++n) {
-                unsigned b[4];
-                iso_ldmatrix<true>(b, Values::at(v, key + lane, warp * Plan::columns + n));
+            for (int n = 0; n < Plan::columns; n += Plan::batch) {
+                multiply_columns<ByRows>(n, key, block + key, a);
+            }
+        }
+    }
+
+    // Some blocks of columns by 32 keys; a column's steps are apart, so that none waits for the one
+    // before.
+    template <bool ByRows>
+    __device__ __forceinline__ void multiply_columns(int n, int line, int key,
+                                                     const unsigned (&a)[Op::row_tiles][2][4]) {
+        unsigned b[Plan::batch][4];
+#pragma unroll
+        for (int c = 0; c < Plan::batch; ++c) {
+            iso_ldmatrix<true>(b[c], Values::at(v, line + lane, warp * Plan::columns + n + c));
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+            for (int c = 0; c < Plan::batch; ++c) {
 #pragma unroll
                 for (int i = 0; i < Op::row_tiles; ++i) {
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        if constexpr (ByRows) {
-                            step_by_rows(o[i][n], a[i][half], b[2 * half], b[2 * half + 1], i,
-                                         block + key + half * 16 + lane % 4 * 2);
-                        } else {
-                            iso_mma_k16<Op::values_f16>(o[i][n], a[i][half], b[2 * half],
-                                                        b[2 * half + 1]);
-                        }
+                    unsigned low = b[c][2 * half], high = b[c][2 * half + 1];
+                    if constexpr (ByRows) {
+                        step_by_rows(o[i][n + c], a[i][half], low, high, i,
+                                     key + half * 16 + lane % 4 * 2);
+                    } else {
+                        iso_mma_k16<Op::values_f16>(o[i][n + c], a[i][half], low, high);
                     }
                 }
             }

@@ -29,7 +29,7 @@ template <class Op> struct IsoDecodePlan {
     // Queries lie there until they are in registers, weights after.
     static constexpr int p_bytes = Plan::p_bytes > Plan::q_bytes ? Plan::p_bytes : Plan::q_bytes;
     static constexpr int shared_bytes = stages * stage_bytes + p_bytes;
-    static constexpr int root = Op::width + 2; // floats of a row's root
+    static constexpr int root = Op::width + 4; // floats of a row's root: values, maximum, sum
 };
 
 template <class Op> struct IsoDecodeShared {
@@ -247,15 +247,22 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         }
 #pragma unroll
         for (int d = 0; d < Op::depth / 16; d += 2) {
+            unsigned b[4][4];
 #pragma unroll
             for (int n = 0; n < 4; ++n) {
-                unsigned b[4];
                 iso_ldmatrix<false>(
-                    b, Queries::at(this->k, warp * 32 + n * 8 + lane % 8, 2 * d + lane / 8));
+                    b[n], Queries::at(this->k, warp * 32 + n * 8 + lane % 8, 2 * d + lane / 8));
+            }
+            // A chain's steps are apart, so that none waits for the one before.
 #pragma unroll
-                for (int i = 0; i < Op::row_tiles; ++i) {
-                    iso_mma_k16<Op::f16>(s[i][n], queries[i][d], b[0], b[1]);
-                    iso_mma_k16<Op::f16>(s[i][n], queries[i][d + 1], b[2], b[3]);
+            for (int j = 0; j < 2; ++j) {
+#pragma unroll
+                for (int n = 0; n < 4; ++n) {
+#pragma unroll
+                    for (int i = 0; i < Op::row_tiles; ++i) {
+                        iso_mma_k16<Op::f16>(s[i][n], queries[i][d + j], b[n][2 * j],
+                                             b[n][2 * j + 1]);
+                    }
                 }
             }
         }
@@ -359,21 +366,39 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         }
     }
 
-    __device__ __forceinline__ void join_root(int part, int i, int h, int start) {
-        int r = this->row_of(i, h);
+    // A part's roots begin at the address.
+    __device__ __forceinline__ void join_root(unsigned from, int i, int h, int start) {
         if (!this->sees(i, h, start, start + Op::split)) {
             return;
         }
-        const float *from = root_of(part, r);
-        float2 tail = __ldcg((const float2 *)(from + Op::width));
+        from += this->row_of(i, h) * Deep::root * 4;
+        float2 tail = iso_shared_load_f2(from + Op::width * 4);
 #pragma unroll
         for (int n = 0; n < Plan::columns; ++n) {
-            float2 pair = __ldcg((const float2 *)(from + column(n)));
+            float2 pair = iso_shared_load_f2(from + column(n) * 4);
             this->o[i][n][2 * h] = pair.x;
             this->o[i][n][2 * h + 1] = pair.y;
         }
         this->m[i][h] = tail.x;
         this->join_row(i, h, tail.y, this->sees(i, h, 0, start));
+    }
+
+    // The rows' roots of some parts go to the ring, one row after another.
+    __device__ __forceinline__ void load_roots(int first, int parts, int rows) const {
+        int line = 0;
+        for (int part = first; part < first + parts; ++part) {
+            for (int r = 0; r < rows; ++r, ++line) {
+                if (line % ISO_ATTEND_WARPS != warp || !exists(r)) {
+                    continue;
+                }
+                const float4 *from = (const float4 *)root_of(part, r);
+                for (int c = lane; c < Deep::root / 4; c += 32) {
+                    iso_cp_async16(ring + line * Deep::root * 4 + c * 16, from + c, 16);
+                }
+            }
+        }
+        iso_cp_async_commit();
+        iso_cp_async_wait<0>();
     }
 
     // Whether the CTA is the last of so many that come here; leaves the counter at zero.
@@ -390,13 +415,21 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     }
 
     __device__ __forceinline__ void join_roots(int splits) {
-        int start = range.lo / Op::split * Op::split;
+        int start = range.lo / Op::split * Op::split, rows = tokens * args.tile_group;
+        int each = rows * Deep::root * 4, most = Deep::stages * Deep::stage_bytes / each;
 #pragma unroll 1
-        for (int part = 0; part < splits; ++part, start += Op::split) {
+        for (int first = 0; first < splits; first += most) {
+            int parts = iso_attend_min(most, splits - first);
+            __syncthreads();
+            load_roots(first, parts, rows);
+            __syncthreads();
+#pragma unroll 1
+            for (int part = 0; part < parts; ++part, start += Op::split) {
 #pragma unroll
-            for (int i = 0; i < Op::row_tiles; ++i) {
-                join_root(part, i, 0, start);
-                join_root(part, i, 1, start);
+                for (int i = 0; i < Op::row_tiles; ++i) {
+                    join_root(ring + part * each, i, 0, start);
+                    join_root(ring + part * each, i, 1, start);
+                }
             }
         }
     }

@@ -179,6 +179,12 @@ ISO_INLINE float4 iso_shared_load_f4(unsigned src) {
     return v;
 }
 
+ISO_INLINE float2 iso_shared_load_f2(unsigned src) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(src) : "memory");
+    return v;
+}
+
 // --- warp-wide tensor-core steps ---
 
 template <bool Trans> ISO_INLINE void iso_ldmatrix(unsigned (&v)[4], unsigned addr) {

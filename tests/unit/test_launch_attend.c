@@ -222,7 +222,7 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_ptr_eq(noted.args.counters, rig->workspace);
     ck_assert_ptr_eq(noted.args.roots, rig->workspace + REGION);
     ck_assert_uint_eq(rig->run.workspace_bytes,
-                      REGION + (size_t)noted.args.most_roots * 2 * 3 * (64 + 2) * 4);
+                      REGION + (size_t)noted.args.most_roots * 2 * 3 * (64 + 4) * 4);
     ck_assert_ptr_eq(noted.args.block_table, table);
     ck_assert_ptr_eq(noted.args.length, lengths);
     ck_assert_int_eq(noted.args.page, PAGE);
