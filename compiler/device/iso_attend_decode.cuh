@@ -29,7 +29,7 @@ template <class Op> struct IsoDecodePlan {
     // Queries lie there until they are in registers, weights after.
     static constexpr int p_bytes = Plan::p_bytes > Plan::q_bytes ? Plan::p_bytes : Plan::q_bytes;
     static constexpr int shared_bytes = stages * stage_bytes + p_bytes;
-    static constexpr int root = Op::width + 4; // floats of a row's root: values, maximum, sum
+    static constexpr int root = Op::width + 4; // floats of a row's root: values, maximum, sum, two 0
 };
 
 template <class Op> struct IsoDecodeShared {
@@ -362,7 +362,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
                    make_float2(this->o[i][n][2 * h], this->o[i][n][2 * h + 1]));
         }
         if (warp == 0 && lane % 4 == 0) {
-            __stcg((float2 *)(to + Op::width), make_float2(this->m[i][h], l));
+            __stcg((float4 *)(to + Op::width), make_float4(this->m[i][h], l, 0.0f, 0.0f));
         }
     }
 
