@@ -155,7 +155,7 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
 
 /* ---- decode's workspace ---------------------------------------------------------------------- */
 
-enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, ROOT_TAIL = 4 };
+enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, ROOT_TAIL = 4, DRAWS = 2 };
 
 typedef struct Scratch {
     int64_t pieces, roots, counters, region, root_floats; /* of a token's rows in one piece */
@@ -174,7 +174,7 @@ static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
     if (!group || !tokens)
         return (Scratch){0};
     s.pieces = part_size(manifest, part, &spec->dims[HEADS], rows) * ceil_div(group, tile);
-    s.counters = tokens * s.pieces * 4;
+    s.counters = (tokens * s.pieces + DRAWS) * 4;
     s.region = (int64_t)counter_region((size_t)s.counters);
     s.root_floats = tile * (part_size(manifest, part, &spec->dims[WIDTH], rows) + ROOT_TAIL);
     return s;
@@ -237,7 +237,8 @@ static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *gr
     int64_t roots = ((int64_t)launch->run->workspace_bytes - s.region) /
                     (s.pieces * s.root_floats * 4);
     int64_t units = s.pieces * args->rows * (most_keys(launch) / a->split + 1);
-    args->counters = launch->run->workspace;
+    args->draws = launch->run->workspace;
+    args->counters = args->draws + DRAWS;
     args->roots = (float *)(void *)((char *)launch->run->workspace + s.region);
     args->most_roots = (int)(roots < INT32_MAX ? roots : INT32_MAX);
     grid->x = (unsigned)(units < room ? units : room);

@@ -220,8 +220,8 @@ typedef struct IsoRowArgs {
 //   shared  dynamic, the manifest's bytes
 //   workspace  most_roots * heads * ceil(group, tile_group) * tile_group * (values + 4) * 4 bytes,
 //           16-byte aligned: any most_roots is right, one for each token and split is fastest
-//   counters   rows * heads * ceil(group, tile_group) of 4 bytes, zero before the first launch
-//           ever; each launch leaves them zero
+//   counters, draws   rows * heads * ceil(group, tile_group) and 2 of 4 bytes, zero before the
+//           first launch ever; each launch leaves them zero
 typedef struct IsoAttendArgs {
     const int *rows_dev;            // live tokens, on the device, or null for all of rows
     int rows;                       // tokens of the tensors
@@ -239,7 +239,7 @@ typedef struct IsoAttendArgs {
     int heads;                      // of keys
     int most_roots;                 // iso_attend_decode: see above
     float *roots;
-    unsigned *counters;
+    unsigned *counters, *draws;
 } IsoAttendArgs;
 
 // Tensor maps of iso_attend_wgmma.

@@ -93,6 +93,7 @@ template <class Op> struct IsoAttend {
     unsigned q, k, v, p; // shared addresses
     int head, warp, lane;
     int sequence;
+    bool half; // no row is among the upper eight of a tile's 16
     IsoAttendRange range;
     // Of rows m * 16 + h * 8 + lane / 4, the same in every warp.
     int lo[Op::row_tiles][2], hi[Op::row_tiles][2];
@@ -276,6 +277,9 @@ template <class Op> struct IsoAttend {
         for (int i = 0; i < Op::row_tiles; ++i) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
+                if (h && half) {
+                    continue;
+                }
                 float most = iso_bits_f32(0xFF800000u);
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
@@ -302,6 +306,10 @@ template <class Op> struct IsoAttend {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 int r = row_of(i, h);
+                if (h && half) {
+                    alpha[i][h] = 1.0f;
+                    continue;
+                }
                 float most = m[i][h];
 #pragma unroll
                 for (int w = 0; w < ISO_ATTEND_WARPS; ++w) {
@@ -333,6 +341,10 @@ template <class Op> struct IsoAttend {
                 float part = 0.0f;
 #pragma unroll
                 for (int n = 0; n < 4; ++n) {
+                    if (h && half) {
+                        iso_shared_store4(Weights::at(p, r, warp * 4 + n) + lane % 4 * 4, 0);
+                        continue;
+                    }
                     float w[2];
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
@@ -355,6 +367,9 @@ template <class Op> struct IsoAttend {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 int r = row_of(i, h), own = lane % 4;
+                if (h && half) {
+                    continue;
+                }
                 float left = iso_add(shared.part[0][own][r], shared.part[1][own][r]);
                 float right = iso_add(shared.part[2][own][r], shared.part[3][own][r]);
                 sum[i][h] = iso_add(iso_mul(sum[i][h], alpha[i][h]), iso_add(left, right));

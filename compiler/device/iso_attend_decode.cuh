@@ -3,11 +3,12 @@
 //
 // Neighbouring tokens of one sequence and the queries of one head of keys share a tile of rows. An
 // item is one split of a tile; its piece is a head of keys and a chunk of the group. CTAs number
-// the items of a window of tokens from what lies on the device, all alike, and take every
-// gridDim.x-th unit of (item, piece): lengths may be anything and change between replays of a
-// graph. A tile of several splits leaves each one's root (values, maximum, sum) in the workspace;
-// the CTA that comes last joins them from the left. A counter says who that is, never the order.
-// Where the roots have no room, a tile's splits are one item and are joined in registers.
+// the items of a window of tokens from what lies on the device, all alike, splits that may be short
+// after the others, and draw units of (item, piece) from a counter: lengths may be anything and
+// change between replays of a graph. A tile of several splits leaves each one's root (values,
+// maximum, sum) in the workspace; the CTA that comes last joins them from the left. Counters say who
+// does what, never the order. Where the roots have no room, a tile's splits are one item and are
+// joined in registers.
 //
 // Loads run `ahead` blocks before their use, in a ring of 2 * ahead + 1 places that keys and values
 // of a block take in turns.
@@ -29,17 +30,20 @@ template <class Op> struct IsoDecodePlan {
     // Queries lie there until they are in registers, weights after.
     static constexpr int p_bytes = Plan::p_bytes > Plan::q_bytes ? Plan::p_bytes : Plan::q_bytes;
     static constexpr int shared_bytes = stages * stage_bytes + p_bytes;
-    static constexpr int root = Op::width + 4; // floats of a row's root: values, maximum, sum, two 0
+    static constexpr int root = Op::width + 4; // floats of a row's root: values, maximum, sum, 0, 0
 };
 
 template <class Op> struct IsoDecodeShared {
     IsoAttendShared<Op> rows;
     // Of the window's tokens.
     int sequence[ISO_DECODE_WINDOW], lo[ISO_DECODE_WINDOW], hi[ISO_DECODE_WINDOW];
-    int items[ISO_DECODE_WINDOW + 1]; // of the tokens before
-    int roots[ISO_DECODE_WINDOW];     // where a tile's begin, in rows of a token; -1: it has none
+    // Of the tokens before: splits but each tile's last, and tiles.
+    int items[ISO_DECODE_WINDOW + 1];
+    unsigned short tiles[ISO_DECODE_WINDOW + 1];
+    int roots[ISO_DECODE_WINDOW]; // where a tile's begin, in rows of a token; -1: it has none
     int sums[ISO_ATTEND_WARPS];
     int last;
+    unsigned drawn;
 };
 
 // The values of all threads up to this one, joined; *all: of all threads. Values are not negative.
@@ -88,6 +92,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     // The item at hand: its tile's first token and their number, which root is its first, and what
     // of its piece.
     int token, tokens, root, piece;
+    unsigned drawn; // thread 0: the unit after it
 
     // --- items ---
 
@@ -137,20 +142,21 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         *before = iso_attend_min(*before + all, args.most_roots);
         bool whole = end > args.most_roots;
         own.roots[t] = whole || splits < 2 ? -1 : end - wanted;
-        int items = iso_decode_scan<false>(whole && leads ? 1 : splits, own.sums, &all);
-        own.items[t + 1] = items;
+        own.items[t + 1] =
+            iso_decode_scan<false>(whole || !leads ? 0 : splits - 1, own.sums, &all);
+        own.tiles[t + 1] = iso_decode_scan<false>(leads, own.sums, &all);
         if (t == 0) {
-            own.items[0] = 0;
+            own.items[0] = own.tiles[0] = 0;
         }
         __syncthreads();
     }
 
-    // The window's token whose tile has the item.
-    __device__ __forceinline__ int find_tile(int item) const {
+    // The window's token before which there are at most n of what is counted, and after it more.
+    template <class Count> __device__ __forceinline__ int find(const Count *counts, int n) const {
         int t = 0;
 #pragma unroll
         for (int step = ISO_DECODE_WINDOW / 2; step > 0; step /= 2) {
-            if (own.items[t + step] <= item) {
+            if (counts[t + step] <= n) {
                 t += step;
             }
         }
@@ -164,6 +170,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         root = own.roots[t];
         this->head = piece / chunks;
         this->sequence = own.sequence[t];
+        this->half = tokens * args.tile_group <= 8;
         __syncthreads();
         if (r < Plan::rows) {
             int step = r / args.tile_group, member = chunk * args.tile_group + r % args.tile_group;
@@ -315,14 +322,24 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         take_queries();
     }
 
+    // Begins to ask for the next unit.
+    __device__ __forceinline__ void draw() {
+        if (threadIdx.x == 0) {
+            drawn = gridDim.x + atomicAdd(args.draws, 1u);
+        }
+    }
+
     // Goes through keys from..end - 1. Alone: they are of one split, whose root is left as it is.
     __device__ __forceinline__ void walk_keys(int from, int end, bool alone) {
         int first = from / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
         begin(first, end);
 #pragma unroll 1
         for (int block = first, n = 0; block < end; ++n) {
-            attend_block(n, block, end);
             int next = block + ISO_ATTEND_BLOCK;
+            if (next >= end) {
+                draw();
+            }
+            attend_block(n, block, end);
             if (!alone && (next % Op::split == 0 || next >= end)) {
                 this->end_split(block / Op::split * Op::split);
                 this->start_split();
@@ -452,32 +469,46 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     }
 
     __device__ __forceinline__ void attend_unit(int first, int unit) {
-        int item = unit / pieces, t = find_tile(item);
+        int item = unit / pieces, full = own.items[ISO_DECODE_WINDOW];
+        int t = item < full ? find(own.items, item) : find(own.tiles, item - full);
+        int splits = own.items[t + 1] - own.items[t] + 1;
         piece = unit % pieces;
         open_tile(first, t);
         this->clear_totals();
         if (root >= 0) {
-            attend_split(item - own.items[t], own.items[t + 1] - own.items[t]);
+            attend_split(item < full ? item - own.items[t] : splits - 1, splits);
         } else {
             if (range.lo < range.hi) {
                 walk_keys(range.lo, range.hi, false);
+            } else {
+                draw();
             }
             this->store();
         }
     }
 
+    // Units are counted over all windows; the first is the CTA's own.
     __device__ __forceinline__ void run(int live) {
         int roots = 0;
-        long long next = blockIdx.x, before = 0; // units, counted over all windows
+        unsigned next = blockIdx.x, before = 0;
 #pragma unroll 1
         for (int first = 0; first < live; first += ISO_DECODE_WINDOW) {
             open_window(first, live, &roots);
-            long long all = (long long)own.items[ISO_DECODE_WINDOW] * pieces;
+            unsigned all = (own.items[ISO_DECODE_WINDOW] + own.tiles[ISO_DECODE_WINDOW]) * pieces;
 #pragma unroll 1
-            for (; next < before + all; next += gridDim.x) {
-                attend_unit(first, (int)(next - before));
+            while (next - before < all) {
+                attend_unit(first, next - before);
+                if (threadIdx.x == 0) {
+                    own.drawn = drawn;
+                }
+                __syncthreads();
+                next = own.drawn;
             }
             before += all;
+        }
+        // The last CTA to come here leaves the counters as they were.
+        if (threadIdx.x == 0 && atomicInc(args.draws + 1, gridDim.x - 1) == gridDim.x - 1) {
+            args.draws[0] = 0;
         }
     }
 };

@@ -219,7 +219,7 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_int_eq(noted.args.tile_group, 3);
     ck_assert_int_eq(noted.args.tile_tokens, DECODE_TOKENS);
     ck_assert_int_eq(noted.args.heads, 2);
-    ck_assert_ptr_eq(noted.args.counters, rig->workspace);
+    ck_assert_ptr_eq(noted.args.draws, rig->workspace);
     ck_assert_ptr_eq(noted.args.roots, rig->workspace + REGION);
     ck_assert_uint_eq(rig->run.workspace_bytes,
                       REGION + (size_t)noted.args.most_roots * 2 * 3 * (64 + 4) * 4);
