@@ -6,9 +6,9 @@
 // the items of a window of tokens from what lies on the device, all alike, splits that may be short
 // after the others, and draw units of (item, piece) from a counter: lengths may be anything and
 // change between replays of a graph. A tile of several splits leaves each one's root (values,
-// maximum, sum) in the workspace; the CTA that comes last joins them from the left. Counters say who
-// does what, never the order. Where the roots have no room, a tile's splits are one item and are
-// joined in registers.
+// maximum, sum) in the workspace; the CTA that comes last joins them from the left. Counters say
+// who does what, never the order. Where the roots have no room, a tile's splits are one item and
+// are joined in registers.
 //
 // Loads run `ahead` blocks before their use, in a ring of 2 * ahead + 1 places that keys and values
 // of a block take in turns.

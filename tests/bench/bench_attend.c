@@ -1,7 +1,7 @@
 /* Attention: decode steps over paged caches and prefill, each schedule in turn in one run, as
  * replays of graphs; medians, with the least and the most beside them. Prints Markdown.
  *
- * usage: bench_attend FILE.cubin [decode|prefill] [--schedule NAME]
+ * usage: bench_attend FILE.cubin [decode|prefill] [--schedule NAME] [--batch NAME]
  * The file is tests/bench/attention.iso, compiled. Decode counts bytes of keys and values, prefill
  * the products of causal attention. */
 #include "gpu.h"
@@ -259,17 +259,20 @@ static void run_workload(const iso_op *op, const Workload *work, DevicePtr k, De
 
 int main(int argc, char **argv)
 {
-    const char *cubin = NULL, *kind = NULL, *only = NULL;
+    const char *cubin = NULL, *kind = NULL, *only = NULL, *batch = NULL;
     iso_module *module;
     const iso_op *op;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--schedule") && i + 1 < argc)
             only = argv[++i];
+        else if (!strcmp(argv[i], "--batch") && i + 1 < argc)
+            batch = argv[++i];
         else
             *(cubin ? &kind : &cubin) = argv[i];
     }
     if (!cubin || (kind && strcmp(kind, "decode") && strcmp(kind, "prefill"))) {
-        fprintf(stderr, "usage: bench_attend FILE.cubin [decode|prefill] [--schedule NAME]\n");
+        fprintf(stderr, "usage: bench_attend FILE.cubin [decode|prefill] [--schedule NAME] "
+                        "[--batch NAME]\n");
         return 2;
     }
     gpu_open();
@@ -282,7 +285,8 @@ int main(int argc, char **argv)
     gpu_fill_normal(k, elements, 1, 1);
     gpu_fill_normal(v, elements, 2, 1);
     for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
-        if (!kind || workloads[i].prefill == !strcmp(kind, "prefill"))
+        if ((!kind || workloads[i].prefill == !strcmp(kind, "prefill")) &&
+            (!batch || !strcmp(batch, workloads[i].name)))
             run_workload(op, &workloads[i], k, v, only);
     iso_module_unload(module);
     return 0;
