@@ -30,9 +30,10 @@ not_lib  := compiler/main.c compiler/options.c compiler/progress.c $(wildcard co
 lib_src  := $(filter-out $(not_lib),$(wildcard compiler/*.c compiler/emit/*.c compiler/ptx/*.c \
     runtime/*.c))
 gen_src  := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.c $(BUILD)/gen/isoc_scan.c) \
-    $(BUILD)/gen/device_text.c
+    $(BUILD)/gen/device_text.c $(BUILD)/gen/contract_text.c
 unit_src := $(wildcard tests/unit/*.c)
 device   := $(sort $(wildcard compiler/device/*.cuh))
+pieces   := $(sort $(wildcard contracts/include/*.isoi))
 
 object   = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out $(BUILD)/gen/%,$(1))) \
     $(patsubst $(BUILD)/gen/%.c,$(BUILD)/obj/gen/%.o,$(filter $(BUILD)/gen/%,$(1)))
@@ -79,7 +80,12 @@ $(BUILD)/gen/isoc_scan.h: $(BUILD)/gen/isoc_scan.c ;
 $(BUILD)/gen/device_text.c: tests/tools/embed.sh $(device) $(wildcard compiler/device)
 	@mkdir -p $(@D)
 	@echo "  embed compiler/device"
-	@sh tests/tools/embed.sh $(device) > $@
+	@sh tests/tools/embed.sh device_texts $(device) > $@
+
+$(BUILD)/gen/contract_text.c: tests/tools/embed.sh $(pieces) $(wildcard contracts/include)
+	@mkdir -p $(@D)
+	@echo "  embed contracts/include"
+	@sh tests/tools/embed.sh contract_texts $(pieces) > $@
 
 $(BUILD)/libiso.a: $(lib_obj)
 	@echo "  ar   $@"

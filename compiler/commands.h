@@ -9,6 +9,7 @@
 int command_compile(const Options *options);
 int command_explain(const Options *options);
 int command_diff(const Options *options);
+int command_import(const Options *options);
 int command_verify(const Options *options);
 int command_model(const Options *options); /* run and score */
 int command_trace_diff(const Options *options);

@@ -1,4 +1,5 @@
-/* The files of compiler/device, embedded at build time, so that a compilation reads no disk.
+/* The files of compiler/device and contracts/include, embedded at build time, so that a compilation
+ * reads no disk, and an import writes a contract that needs none.
  * Ownership: static, constant. */
 #ifndef ISOC_DEVICE_TEXT_H
 #define ISOC_DEVICE_TEXT_H
@@ -13,5 +14,6 @@ typedef struct DeviceText {
 
 /* In order of name; an entry with a NULL name ends the table. */
 extern const DeviceText device_texts[];
+extern const DeviceText contract_texts[];
 
 #endif

@@ -38,6 +38,7 @@ static int run(const Options *o, Arena *arena)
     case COMMAND_COMPILE: return command_compile(o);
     case COMMAND_EXPLAIN: return command_explain(o);
     case COMMAND_DIFF: return command_diff(o);
+    case COMMAND_IMPORT: return command_import(o);
     case COMMAND_VERIFY:
     case COMMAND_PROVE: return command_verify(o);
     case COMMAND_RUN:

@@ -11,6 +11,7 @@ const char options_usage[] =
     "usage: isoc FILE [-o OUT]                 compile a contract to a cubin\n"
     "       isoc explain FILE OP [--layout L]  show an op's tree, roundings and owners\n"
     "       isoc diff A B                      say which ops' numerics differ\n"
+    "       isoc import CONFIG [-o FILE]       write a contract for a Hugging Face config.json\n"
     "       isoc verify CUBIN [--device D]     check digests, proof and bits\n"
     "       isoc prove CUBIN [-o CERTIFICATE]  prove that the kernels' PTX computes the contract\n"
     "       isoc run CUBIN --weights W --ids 1,2,3 [--tokens N]    continue a text of token ids\n"
@@ -185,7 +186,8 @@ static Command read_command(const char *word)
         Command command;
     } commands[] = {
         {"explain", COMMAND_EXPLAIN}, {"diff", COMMAND_DIFF}, {"verify", COMMAND_VERIFY},
-        {"prove", COMMAND_PROVE},     {"run", COMMAND_RUN},   {"score", COMMAND_SCORE},
+        {"import", COMMAND_IMPORT}, {"prove", COMMAND_PROVE}, {"run", COMMAND_RUN},
+        {"score", COMMAND_SCORE},
         {"trace-diff", COMMAND_TRACE_DIFF}};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, word) == 0)
@@ -196,6 +198,7 @@ static Command read_command(const char *word)
 static bool check_operands(Options *o, Str *problem, Arena *arena)
 {
     static const int wanted[] = {[COMMAND_COMPILE] = 1, [COMMAND_EXPLAIN] = 2, [COMMAND_DIFF] = 2,
+                                 [COMMAND_IMPORT] = 1,
                                  [COMMAND_VERIFY] = 1, [COMMAND_PROVE] = 1,
                                  [COMMAND_RUN] = 1, [COMMAND_SCORE] = 1,
                                  [COMMAND_TRACE_DIFF] = 2,

@@ -9,6 +9,7 @@ typedef enum Command {
     COMMAND_COMPILE,
     COMMAND_EXPLAIN, /* explain FILE OP [--layout L] */
     COMMAND_DIFF,    /* diff A B */
+    COMMAND_IMPORT,  /* import CONFIG [-o FILE] */
     COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] */
     COMMAND_PROVE,   /* prove CUBIN|FILE [-o CERTIFICATE] */
     COMMAND_RUN,     /* run CUBIN|FILE --weights W --ids 1,2,3 [--tokens N] */

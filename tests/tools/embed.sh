@@ -1,7 +1,9 @@
 #!/bin/sh
-# Device files as byte arrays in one C file: ISO C promises only 4,095 characters a string literal.
+# embed.sh TABLE FILE...: files as byte arrays in one C file: ISO C promises only 4,095 characters a
+# string literal.
 set -e
-echo '/* Made by tests/tools/embed.sh from compiler/device. */'
+table=$1; shift
+echo '/* Made by tests/tools/embed.sh. */'
 echo '#include "device_text.h"'
 for f in "$@"; do
     id=$(basename "$f" | tr -c 'A-Za-z0-9\n' '_')
@@ -9,7 +11,7 @@ for f in "$@"; do
     od -An -v -tu1 "$f" | sed -e 's/  */,/g' -e 's/^,//' -e 's/$/,/'
     echo '0};'
 done
-echo 'const DeviceText device_texts[] = {'
+echo "const DeviceText $table[] = {"
 for f in "$@"; do
     id=$(basename "$f" | tr -c 'A-Za-z0-9\n' '_')
     echo "    {\"$(basename "$f")\", (const char *)text_$id, sizeof text_$id - 1},"

@@ -16,6 +16,7 @@ contract check
 dag fn
 exec
 layout explain diff
+import
 plan
 proof
 emit

@@ -1,0 +1,154 @@
+/* The model's text: equal layers written once, in repeats. */
+#include "import_impl.h"
+
+enum { PERIOD_MOST = 8 };
+
+/* Layers first, first + step, ..., as one repeat's statements name them: "{4*layer+3}". */
+typedef struct Layers {
+    const ImportModel *m;
+    int step, first;
+    bool slides;
+    Text *out;
+} Layers;
+
+static void put(const Layers *l, const char *text)
+{
+    text_printf(l->out, "%s", text);
+}
+
+/* "model.layers.{layer}.NAME.KIND" */
+static void put_weight(const Layers *l, const char *param, const char *name, const char *kind)
+{
+    text_printf(l->out, "%s: \"model.layers.{", param);
+    if (l->step > 1)
+        text_printf(l->out, "%d*", l->step);
+    put(l, "layer");
+    if (l->first)
+        text_printf(l->out, "+%d", l->first);
+    text_printf(l->out, "}.%s.%s\"", name, kind);
+}
+
+static void put_weights(const Layers *l, const char *const *params, const char *const *names,
+                        int n, const char *kind)
+{
+    for (int i = 0; i < n; i++) {
+        put(l, n > 1 ? ",\n                      " : ", ");
+        put_weight(l, params[i], names[i], kind);
+    }
+}
+
+static void put_attention(const Layers *l)
+{
+    static const char *const weights[] = {"wq", "wk", "wv"}, *const biases[] = {"bq", "bk", "bv"};
+    static const char *const names[] = {"self_attn.q_proj", "self_attn.k_proj",
+                                        "self_attn.v_proj"};
+    const ImportModel *m = l->m;
+    bool own_table = l->slides && m->sliding_rope.n && m->any_full;
+    text_printf(l->out, "        q, k, v = qkv(%s", import_is_olmo(m) ? "x" : "h");
+    put_weights(l, weights, names, 3, "weight");
+    if (m->family == IMPORT_QWEN2)
+        put_weights(l, biases, names, 3, "bias");
+    put(l, ");\n");
+    if (m->family == IMPORT_QWEN3 || import_is_olmo(m)) {
+        put(l, "        q = q_norm(q, ");
+        put_weight(l, "w", "self_attn.q_norm", "weight");
+        put(l, ");\n        k = k_norm(k, ");
+        put_weight(l, "w", "self_attn.k_norm", "weight");
+        put(l, ");\n");
+    }
+    for (int i = 0; i < 2; i++)
+        text_printf(l->out, "        %s = %s_rope(%s, %s);\n", i ? "k" : "q", i ? "k" : "q",
+                    i ? "k" : "q", own_table ? "near_cos, near_sin" : "cos, sin");
+    put(l, "        cache keys = k, values = v;\n");
+    text_printf(l->out, "        o, sums = %s(q, keys, values);\n",
+                l->slides ? "sliding_attention" : "attention");
+}
+
+static void put_call(const Layers *l, const char *call, const char *name, const char *rest)
+{
+    text_printf(l->out, "        %s, ", call);
+    put_weight(l, "w", name, "weight");
+    text_printf(l->out, "%s);\n", rest);
+}
+
+static void put_feed_forward(const Layers *l, const char *from)
+{
+    static const char *const params[] = {"wg", "wu"}, *const names[] = {"mlp.gate_proj",
+                                                                        "mlp.up_proj"};
+    text_printf(l->out, "        h = gate_up(%s", from);
+    put_weights(l, params, names, 2, "weight");
+    put(l, ");\n");
+}
+
+static void put_layer(const Layers *l)
+{
+    if (import_is_olmo(l->m)) {
+        put_attention(l);
+        put_call(l, "h = o_proj(o", "self_attn.o_proj", "");
+        put_call(l, "x = post_norm(h", "post_attention_layernorm", ", res: x");
+        put_feed_forward(l, "x");
+        put_call(l, "h = down(h", "mlp.down_proj", "");
+        put_call(l, "x = ffn_norm(h", "post_feedforward_layernorm", ", res: x");
+        return;
+    }
+    put_call(l, "h = input_norm(x", "input_layernorm", "");
+    put_attention(l);
+    put_call(l, "x = o_proj(o", "self_attn.o_proj", ", res: x");
+    put_call(l, "h = post_norm(x", "post_attention_layernorm", "");
+    put_feed_forward(l, "h");
+    put_call(l, "x = down(h", "mlp.down_proj", ", res: x");
+}
+
+/* The shortest period of the layers' kinds that divides their number; 0 if it is long. */
+static int period_of(const ImportModel *m)
+{
+    for (int p = 1; p <= PERIOD_MOST; p++) {
+        bool repeats = m->layers % p == 0;
+        for (int i = p; repeats && i < (int)m->layers; i++)
+            repeats = m->slides[i] == m->slides[i - p];
+        if (repeats)
+            return p;
+    }
+    return 0;
+}
+
+static void put_layers(const ImportModel *m, Text *out)
+{
+    int period = period_of(m);
+    if (period) {
+        text_printf(out, "    repeat %lld as layer {\n", (long long)m->layers / period);
+        for (int i = 0; i < period; i++)
+            put_layer(&(Layers){m, period, i, m->slides[i], out});
+        text_printf(out, "    }\n");
+        return;
+    }
+    for (int first = 0, end; first < (int)m->layers; first = end) {
+        for (end = first + 1; end < (int)m->layers && m->slides[end] == m->slides[first];)
+            end++;
+        text_printf(out, "    repeat %d as layer {\n", end - first);
+        put_layer(&(Layers){m, 1, first, m->slides[first], out});
+        text_printf(out, "    }\n");
+    }
+}
+
+void import_write_model(const ImportModel *m, Text *out)
+{
+    bool own_table = m->any_slides && m->sliding_rope.n;
+    text_printf(out, "\nmodel decoder {\n"
+                     "    input ids, targets: vocab[tokens], temperature: f32[tokens];\n");
+    text_printf(out, "    table cos, sin: bf16[position, rot] = rope { %.*s };\n",
+                STR_FMT(own_table && !m->any_full ? m->sliding_rope : m->rope));
+    if (own_table && m->any_full)
+        text_printf(out, "    table near_cos, near_sin: bf16[position, rot] = rope { %.*s };\n",
+                    STR_FMT(m->sliding_rope));
+    text_printf(out, "    x = embedding(ids, w: \"model.embed_tokens.weight\");\n");
+    put_layers(m, out);
+    text_printf(out, "    x        = final_norm(x, w: \"model.norm.weight\");\n"
+                     "    logits   = lm_head(x, w: \"%s\");\n"
+                     "    z        = scaled_logits(logits, temperature);\n"
+                     "    lse      = vocab_lse(z);\n"
+                     "    logprob  = target_logprob(z, lse, targets);\n"
+                     "    logprobs = log_softmax(z, lse);\n"
+                     "    output logits, logprob, logprobs;\n"
+                     "}\n", m->tied ? "model.embed_tokens.weight" : "lm_head.weight");
+}
