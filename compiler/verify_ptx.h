@@ -16,6 +16,7 @@ typedef struct VerifyPtxInput {
     const PtxModule *functions; /* prove: what verify_terms_program gives, as PTX */
     Text *certificate;     /* not NULL: gets one JSON object per launch */
     bool terms_only;       /* prove: no numbers from the executor */
+    bool few_keys;         /* attention of a few short requests */
     u64 limit;             /* instructions of one CTA before it is said to run for ever; 0: none */
     u64 seed;     /* of the inputs, the tiles, and the order of warps and copies */
     Str only;     /* kernels whose name holds it; empty: all */

@@ -10,11 +10,14 @@ enum { REQUESTS = 8, MOST_ROWS = 80, MODES = 3, BEFORE_LAST = 25, ODD_EVERY = 16
 
 typedef enum Mode { IN_PAGES, PACKED, BY_STRIDES } Mode;
 
-static const int lengths[REQUESTS] = {17, 1, 1025, 128, 15, 129, 16, 127};
+static const int all_lengths[REQUESTS] = {17, 1, 1025, 128, 15, 129, 16, 127};
+static const int few_lengths[] = {17, 1, 131};
 static const int page_sizes[] = {48, 16, 528};
 
 struct PtxKeys {
     Mode mode;
+    int requests;
+    const int *lengths;
     int page, pages;  /* keys of one; how many */
     int starts[REQUESTS], total, longest;
     int n_rows, position[MOST_ROWS], sequence[MOST_ROWS];
@@ -48,12 +51,12 @@ static void swap(int *a, int *b)
  * of no request; the first half in order, the rest not. */
 static void make_rows(PtxKeys *k, u64 seed)
 {
-    for (int s = 0; s < REQUESTS; s++) {
+    for (int s = 0; s < k->requests; s++) {
         add_row(k, s, 0);
-        add_row(k, s, lengths[s] / 2);
-        for (int p = lengths[s] - 6; lengths[s] > 100 && p < lengths[s] - 1; p++)
+        add_row(k, s, k->lengths[s] / 2);
+        for (int p = k->lengths[s] - 6; k->lengths[s] > 100 && p < k->lengths[s] - 1; p++)
             add_row(k, s, p);
-        add_row(k, s, lengths[s] - 1);
+        add_row(k, s, k->lengths[s] - 1);
     }
     add_row(k, -1, 5);
     int half = k->n_rows / 2;
@@ -74,19 +77,19 @@ static int pages_of(const PtxKeys *k, int length)
 static void make_pages(PtxKeys *k, u64 seed, Arena *arena)
 {
     int stride = pages_of(k, k->longest), n = 0;
-    for (int s = 0; s < REQUESTS; s++)
-        n += pages_of(k, lengths[s]);
+    for (int s = 0; s < k->requests; s++)
+        n += pages_of(k, k->lengths[s]);
     k->pages = n + 1; /* one is nobody's */
     int *order = arena_array(arena, int, k->pages);
     for (int i = 0; i < k->pages; i++)
         order[i] = i;
     for (int i = k->pages - 1; i > 0; i--)
         swap(&order[i], &order[scatter(seed * 7 + (u64)i) % (u64)(i + 1)]);
-    k->table = arena_array(arena, int, REQUESTS * stride);
+    k->table = arena_array(arena, int, k->requests * stride);
     k->passed.block_table_stride = stride;
     k->passed.page = k->page;
-    for (int s = 0, next = 0; s < REQUESTS; s++)
-        for (int i = 0; i < pages_of(k, lengths[s]); i++)
+    for (int s = 0, next = 0; s < k->requests; s++)
+        for (int i = 0; i < pages_of(k, k->lengths[s]); i++)
             k->table[s * stride + i] = order[next++];
 }
 
@@ -94,12 +97,15 @@ void verify_ptx_keys(PtxTrial *r)
 {
     PtxKeys *k = r->keys = arena_new_of(r->arena, PtxKeys);
     int which = r->job->spec * 2 + (r->job->uneven != 0);
+    bool few = r->worker->input->few_keys;
+    k->lengths = few ? few_lengths : all_lengths;
+    k->requests = few ? (int)(sizeof few_lengths / sizeof *few_lengths) : REQUESTS;
     k->mode = (Mode)(which % MODES);
     k->page = page_sizes[which / MODES % 3];
-    for (int s = 0; s < REQUESTS; s++) {
+    for (int s = 0; s < k->requests; s++) {
         k->starts[s] = k->total;
-        k->total += lengths[s];
-        k->longest = lengths[s] > k->longest ? lengths[s] : k->longest;
+        k->total += k->lengths[s];
+        k->longest = k->lengths[s] > k->longest ? k->lengths[s] : k->longest;
     }
     make_rows(k, r->worker->input->seed);
     make_pages(k, r->worker->input->seed, r->arena);
@@ -139,7 +145,7 @@ void verify_ptx_shape(const PtxTrial *r, int index, iso_tensor *tensor)
     const PtxKeys *k = r->keys;
     i64 stride = 1;
     tensor->shape[verify_ptx_coordinate_axis(r, index, MF_SEQUENCE)] =
-        k->mode == IN_PAGES ? k->pages : k->mode == PACKED ? 1 : REQUESTS;
+        k->mode == IN_PAGES ? k->pages : k->mode == PACKED ? 1 : k->requests;
     tensor->shape[verify_ptx_coordinate_axis(r, index, MF_POSITION)] =
         k->mode == IN_PAGES ? k->page : k->mode == PACKED ? k->total + 3 : k->longest;
     for (int i = tensor->n_axes - 1; i >= 0; i--) {
@@ -153,14 +159,14 @@ void verify_ptx_shape(const PtxTrial *r, int index, iso_tensor *tensor)
 /* The key that lies a and b steps along the stored axes: its request and number, or -1. */
 static int owner_of(const PtxKeys *k, i64 a, i64 b, int *key)
 {
-    for (int s = 0; s < REQUESTS; s++) {
+    for (int s = 0; s < k->requests; s++) {
         i64 stride = k->passed.block_table_stride;
         *key = k->mode == PACKED ? (int)b - k->starts[s] : k->mode == BY_STRIDES && a == s ? (int)b
                                                                                            : -1;
-        for (int i = 0; k->mode == IN_PAGES && i < pages_of(k, lengths[s]); i++)
+        for (int i = 0; k->mode == IN_PAGES && i < pages_of(k, k->lengths[s]); i++)
             if (k->table[s * stride + i] == a)
                 *key = i * k->page + (int)b;
-        if (*key >= 0 && *key < lengths[s])
+        if (*key >= 0 && *key < k->lengths[s])
             return s;
     }
     return -1;
@@ -168,13 +174,13 @@ static int owner_of(const PtxKeys *k, i64 a, i64 b, int *key)
 
 /* The last keys of some requests, and one that a window leaves behind, are no numbers: all of a
  * key, some elements of a value. */
-static bool is_odd(bool values, int s, int key, i64 at)
+static bool is_odd(const PtxKeys *k, bool values, int s, int key, i64 at)
 {
-    bool last = key == lengths[s] - 1;
+    bool last = key == k->lengths[s] - 1;
     if (!values)
         return last && s % 4 == 1;
     return at % ODD_EVERY == ODD_AT &&
-           ((last && s % 2 == 0) || (lengths[s] > 128 && key == lengths[s] - BEFORE_LAST));
+           ((last && s % 2 == 0) || (k->lengths[s] > 128 && key == k->lengths[s] - BEFORE_LAST));
 }
 
 static void put_odd(PtxTensor *t, i64 at)
@@ -192,7 +198,7 @@ void verify_ptx_fill_keys(PtxTrial *r, int index)
     for (i64 at = 0; at < t->elements; at++) {
         int key, s = owner_of(r->keys, at / t->tensor.stride[sequence] % t->tensor.shape[sequence],
                               at / t->tensor.stride[position] % t->tensor.shape[position], &key);
-        if (s < 0 || is_odd(values, s, key, at))
+        if (s < 0 || is_odd(r->keys, values, s, key, at))
             put_odd(t, at);
         else
             sample_put(t->tensor.dtype == ISO_F16 ? DT_F16 : DT_BF16, t->tensor.data, at, t->seed,
@@ -215,12 +221,12 @@ static const int32_t *pass(PtxTrial *r, const char *name, const int *from, i64 n
 bool verify_ptx_pass_keys(PtxTrial *r, iso_run *run)
 {
     PtxKeys *k = r->keys;
-    k->passed.lengths = pass(r, "the lengths", lengths, REQUESTS);
+    k->passed.lengths = pass(r, "the lengths", k->lengths, k->requests);
     if (k->mode == PACKED)
-        k->passed.starts = pass(r, "the starts", k->starts, REQUESTS);
+        k->passed.starts = pass(r, "the starts", k->starts, k->requests);
     if (k->mode == IN_PAGES)
         k->passed.block_table = pass(r, "the block table", k->table,
-                                     REQUESTS * k->passed.block_table_stride);
+                                     k->requests * k->passed.block_table_stride);
     run->keys = &k->passed;
     return !r->place.failed;
 }
@@ -248,6 +254,6 @@ static void place(const void *self, int sequence, i64 key, i64 *a, i64 *b)
 const TermsKeys *verify_ptx_terms_keys(const PtxTrial *r)
 {
     TermsKeys *keys = arena_new_of(r->arena, TermsKeys);
-    *keys = (TermsKeys){lengths, place, r->keys};
+    *keys = (TermsKeys){r->keys->lengths, place, r->keys};
     return keys;
 }

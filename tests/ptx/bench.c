@@ -154,7 +154,8 @@ Bench *bench_open(const char *contract)
     compile(b, contract);
     b->input = (VerifyPtxInput){.artifact = b->pipeline.artifact, .ptx = b->pipeline.binary.ptx,
                                 .threads = 1, .prove = &b->pipeline.plan,
-                                .functions = &b->functions, .terms_only = true, .seed = 1};
+                                .functions = &b->functions, .terms_only = true, .few_keys = true,
+                                .seed = 1};
     const char *problem = verify_ptx_open(&b->worker, &b->input, &b->module, b->arena);
     if (problem)
         bench_fail(problem);
