@@ -149,6 +149,15 @@ $(BUILD)/mutate $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/ptx/%.o \
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
+-include $(patsubst %,$(BUILD)/obj/tests/ptx/%.d,bench device faults mutate)
+
+# The PTX machine's launches on a GPU too: built anywhere, runs where there is a driver.
+device_obj := $(call object,tests/ptx/device.c tests/gpu/gpu.c)
+$(BUILD)/obj/tests/ptx/device.o: CPPFLAGS_ALL += -Itests/gpu
+$(BUILD)/ptx_device: $(device_obj) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
 gpu_ranks_obj := $(call object,$(wildcard tests/gpu_ranks/*.c) tests/gpu/gpu.c \
     tests/ranks/common.c tests/ranks/probe.c)
 $(BUILD)/obj/tests/gpu_ranks/%.o: CPPFLAGS_ALL += -Icompiler/device -Itests/gpu -Itests/ranks

@@ -8,6 +8,8 @@
 #include "plan.h"
 #include "ptx/ptx.h"
 
+struct PtxTrial;
+
 typedef struct VerifyPtxInput {
     Str artifact; /* the cubin with its manifest */
     Str ptx;
@@ -20,6 +22,9 @@ typedef struct VerifyPtxInput {
     u64 limit;             /* instructions of one CTA before it is said to run for ever; 0: none */
     u64 seed;     /* of the inputs, the tiles, and the order of warps and copies */
     Str only;     /* kernels whose name holds it; empty: all */
+    /* Called with each launch (verify_ptx_impl.h) before it runs, and after; may be NULL. */
+    void (*watch)(void *self, struct PtxTrial *trial, bool after);
+    void *watch_self;
     void (*progress)(void *self, Str kernel, int done, int total);
     void *progress_self;
 } VerifyPtxInput;

@@ -11,7 +11,7 @@ enum { REQUESTS = 8, MOST_ROWS = 80, MODES = 3, BEFORE_LAST = 25, ODD_EVERY = 16
 typedef enum Mode { IN_PAGES, PACKED, BY_STRIDES } Mode;
 
 static const int all_lengths[REQUESTS] = {17, 1, 1025, 128, 15, 129, 16, 127};
-static const int few_lengths[] = {17, 1, 131};
+static const int few_lengths[] = {17, 1, 262};
 static const int page_sizes[] = {48, 16, 528};
 
 struct PtxKeys {

@@ -128,6 +128,9 @@ typedef struct PtxTrial {
     i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
 } PtxTrial;
 
+/* Runs a launch as it was prepared, with an op of any module of the cubin (verify_ptx_job.c). */
+iso_status verify_ptx_start(PtxTrial *trial, const iso_op *op);
+
 /* ---- terms (verify_ptx_prove.c) */
 
 /* Before the machine runs: NULL where the op's terms cannot be written, which the outcome says. */

@@ -332,25 +332,31 @@ static void *make_workspace(PtxTrial *r, size_t *bytes)
 /* ---- the machine ------------------------------------------------------------------------------
  */
 
-static iso_status launch(PtxTrial *r)
+/* All that a launch takes beside the tensors. */
+static bool prepare(PtxTrial *r)
 {
-    int n = r->n_params + r->n_results;
     r->run = (iso_run){.rows = r->rows, .schedule = r->job->schedule};
     if (!verify_ptx_pass_coordinates(r) || (r->keys && !verify_ptx_pass_keys(r, &r->run)))
-        return ISO_OUT_OF_MEMORY;
+        return false;
     if (r->live_rows < r->part_rows) {
         int32_t *live = (int32_t *)(void *)verify_ptx_buffer(&r->place, "the live rows", 4, 4);
         if (!live)
-            return ISO_OUT_OF_MEMORY;
+            return false;
         *live = (int32_t)r->live_rows;
         r->run.rows_device = live;
     }
     r->run.workspace = make_workspace(r, &r->run.workspace_bytes);
+    return !r->place.failed;
+}
+
+iso_status verify_ptx_start(PtxTrial *r, const iso_op *op)
+{
+    int n = r->n_params + r->n_results;
     if (r->job->phase == ISO_PHASE_PART)
-        return iso_op_part(r->op, r->passed, n, r->roots.tensor.data, &r->run);
+        return iso_op_part(op, r->passed, n, r->roots.tensor.data, &r->run);
     if (r->job->phase == ISO_PHASE_JOIN)
-        return iso_op_join(r->op, r->sources, r->op->layout->ranks, r->passed, n, &r->run);
-    return iso_op_run(r->op, r->passed, n, &r->run);
+        return iso_op_join(op, r->sources, r->op->layout->ranks, r->passed, n, &r->run);
+    return iso_op_run(op, r->passed, n, &r->run);
 }
 
 static void run_machine(PtxTrial *r)
@@ -364,7 +370,12 @@ static void run_machine(PtxTrial *r)
     m->memory = &r->worker->memory;
     m->wanted = is_gemm(r) ? wanted : NULL;
     m->wanted_self = r;
-    iso_status status = launch(r);
+    bool prepared = prepare(r);
+    if (prepared && r->worker->input->watch)
+        r->worker->input->watch(r->worker->input->watch_self, r, false);
+    iso_status status = prepared ? verify_ptx_start(r, r->op) : ISO_OUT_OF_MEMORY;
+    if (r->worker->input->watch)
+        r->worker->input->watch(r->worker->input->watch_self, r, true);
     o->ctas = m->report.ctas;
     o->grid = m->grid;
     o->instructions = m->report.instructions;

@@ -1,5 +1,5 @@
 /* bar.sync and bar.arrive, and mbarriers with their phases and byte counts. */
-#include "machine.h"
+#include "race.h"
 
 #include <string.h>
 
@@ -24,6 +24,7 @@ void ptx_barrier_release(PtxCta *c)
         if (c->barrier[b].arrived == 0 || c->barrier[b].arrived < wanted)
             continue;
         c->barrier[b].arrived = c->barrier[b].expected = 0;
+        ptx_race_meet(c, b);
         c->changes++;
         for (int i = 0; i < c->n_warps; i++)
             if (c->warps[i].wait == PTX_AT_BARRIER && c->warps[i].barrier == b)
@@ -49,6 +50,7 @@ static int bar_arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     c->barrier[id].expected = count;
     c->barrier[id].arrived += count ? PTX_WARP : (u32)__builtin_popcount(w->alive);
     c->changes++;
+    ptx_race_bar(c, w, (int)id);
     return (int)id;
 }
 
@@ -86,6 +88,7 @@ static void complete(PtxCta *c, PtxMbarrier *b)
         return;
     b->phase++;
     b->pending = b->count;
+    ptx_race_complete(c, b);
 }
 
 void ptx_mbarrier_bytes(PtxCta *c, PtxMbarrier *b, i64 bytes)
@@ -131,6 +134,7 @@ static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool expec
         if (expects)
             b->bytes += (i64)ptx_value(w, &i->args[2], l);
         b->pending--;
+        ptx_race_arrive(c, w, b);
         complete(c, b);
     }
     /* Others may run before what follows: what was given back too early is then lost. */
@@ -160,6 +164,8 @@ RUN(try_wait)
         bool over = (b->phase & 1) != (ptx_value(w, &i->args[2], l) & 1);
         *d = over ? *d | 1u << l : *d & ~(1u << l);
         w->pause |= !over;
+        if (over)
+            ptx_race_wait(c, w, b);
     }
     return true;
 }

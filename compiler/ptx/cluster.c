@@ -1,5 +1,6 @@
 /* Clusters: addresses of other CTAs' shared memory, arrivals and stores there, and the barrier of
  * all threads of a cluster, whose two halves always follow one another. */
+#include "race.h"
 #include "shadow.h"
 
 #include <string.h>
@@ -54,6 +55,7 @@ RUN(arrive)
         if (b->pending == 0)
             return ptx_fault(c, i, "more arrivals at an mbarrier than it was made for");
         b->pending--;
+        ptx_race_arrive(c, w, b);
         ptx_mbarrier_bytes(peer, b, 0);
     }
     return true;
@@ -80,6 +82,8 @@ RUN(send)
         PtxMbarrier *b = to ? barrier_at(c, w, i, 5, l, &counts) : NULL;
         if (!b)
             return false;
+        if (!ptx_race_engine(peer, c, i, address, 16, ptx_race_now(c, w)))
+            return false;
         if (counts != peer)
             return ptx_fault(c, i, "the barrier lies in another CTA than the data");
         for (int k = 0; k < 4; k++) {
@@ -88,6 +92,7 @@ RUN(send)
         }
         if (peer->shared_shadow)
             send_terms(peer, w, i, l, address);
+        ptx_race_engine_tells(c, b, ptx_race_now(c, w));
         ptx_mbarrier_bytes(peer, b, -16);
     }
     return true;
@@ -97,13 +102,16 @@ RUN(send)
 
 RUN(arrive_all)
 {
-    (void)c, (void)w, (void)i, (void)mask;
+    (void)mask;
+    if (i->op == PTX_CLUSTER_RELEASE)
+        ptx_race_cluster_arrive(c, w);
     return true;
 }
 
 RUN(wait_all)
 {
-    (void)mask, (void)i;
+    (void)mask;
+    w->acquires = i->op == PTX_CLUSTER_ACQUIRE;
     c->changes++;
     w->wait = PTX_AT_BARRIER;
     w->barrier = PTX_BARRIERS;
@@ -121,6 +129,8 @@ void ptx_cluster_release(PtxCta *const *peer, int n)
                 return;
             waiting += here;
         }
+    if (waiting)
+        ptx_race_cluster_meet(peer, n);
     for (int k = 0; waiting && k < n; k++) {
         peer[k]->changes++;
         for (int i = 0; i < peer[k]->n_warps; i++)

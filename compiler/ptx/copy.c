@@ -1,5 +1,6 @@
 /* Asynchronous copies. What cp.async copies arrives at the wait for its group, the last moment
  * allowed; bulk copies arrive when the engine takes them. */
+#include "race.h"
 #include "shadow.h"
 
 #include <string.h>
@@ -22,17 +23,18 @@ RUN(begin)
             .to = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm),
             .bytes = (u32)bytes,
             .commit = w->copy_commits[l],
+            .begun = ptx_race_now(c, w),
         };
         vec_push(c->arena, &w->copies[l], copy);
     }
     return true;
 }
 
-static bool copy_now(PtxCta *c, const PtxInst *i, const PtxCopy *copy)
+static bool copy_now(PtxCta *c, PtxWarp *w, const PtxInst *i, const PtxCopy *copy)
 {
     u8 *to = ptx_write_at(c, i, PTX_SHARED, copy->to, 16);
     const u8 *from = NULL;
-    if (!to)
+    if (!to || !ptx_race_write(c, w, i, copy->to, 16, copy->begun))
         return false;
     memset(to, 0, 16);
     if (copy->from % 16)
@@ -66,7 +68,7 @@ static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, int lane, u64 n)
         const PtxCopy copy = w->copies[lane].v[k];
         if ((u64)copy.commit + n >= w->copy_commits[lane])
             w->copies[lane].v[kept++] = copy;
-        else if (!copy_now(c, i, &copy))
+        else if (!copy_now(c, w, i, &copy))
             return false;
     }
     w->copies[lane].n = (int)kept;
@@ -152,7 +154,7 @@ RUN(begin_bulk)
     int rank = i->op == PTX_TMA_4D ? 4 : 3, barrier = 2 + rank;
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
-        PtxBulk bulk = {.inst = i};
+        PtxBulk bulk = {.inst = i, .by = c, .begun = ptx_race_now(c, w)};
         u32 ranks = 1u << c->rank;
         if (i->op == PTX_TMA_3D_ALL)
             ranks = (u32)ptx_value(w, &i->args[6], l) & 0xffff;
@@ -192,7 +194,7 @@ static bool copy_chunk(PtxCta *c, const PtxBulk *b, u32 x, const u32 *index, u32
     u32 each = m->element, n = 16 / each;
     u64 line = m->base;
     u8 *to = ptx_write_at(c, b->inst, PTX_SHARED, swizzled(b, at), 16);
-    if (!to)
+    if (!to || !ptx_race_engine(c, b->by, b->inst, swizzled(b, at), 16, b->begun))
         return false;
     memset(to, 0, 16);
     if (c->shared_shadow)
@@ -228,8 +230,10 @@ static bool copy_box(PtxCta *c, const PtxBulk *b)
                 return false;
     }
     PtxMbarrier *barrier = ptx_mbarrier(c, b->inst, b->barrier);
-    if (barrier)
+    if (barrier) {
+        ptx_race_engine_tells(b->by, barrier, b->begun);
         ptx_mbarrier_bytes(c, barrier, -(i64)at);
+    }
     return barrier != NULL;
 }
 

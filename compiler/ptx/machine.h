@@ -20,6 +20,7 @@ typedef struct PtxCopy {
     u64 from;
     u32 to, bytes; /* of 16; the rest is zeros */
     u32 commit;
+    const u32 *begun; /* race.h */
 } PtxCopy;
 
 typedef struct PtxProduct {
@@ -27,6 +28,7 @@ typedef struct PtxProduct {
     u64 a, b;
     bool accumulate;
     u32 commit;
+    const u32 *begun;
 } PtxProduct;
 
 /* The terms of one register's lane: of its lower and its upper 16 bits (shadow.h). */
@@ -56,6 +58,9 @@ struct PtxWarp {
     VEC(PtxTested) tested[PTX_WARP];
     u32 product_commits;
     VEC(PtxProduct) products;
+    u32 *clock;          /* what it has seen of all warps and engines of its cluster (race.h) */
+    const u32 *snapshot; /* a copy, or NULL since it changed */
+    bool acquires;       /* waits at the cluster's barrier for what others did before */
 };
 
 typedef struct PtxMbarrier {
@@ -63,6 +68,7 @@ typedef struct PtxMbarrier {
     u32 count, pending; /* arrivals of a phase; still missing */
     i64 bytes;          /* still to come in this phase */
     u32 phase;          /* completed ones */
+    u32 *told, *knows;  /* clocks: of arrivals, and of those of completed phases */
 } PtxMbarrier;
 
 /* A bulk copy that the engine has not done yet. */
@@ -72,7 +78,11 @@ typedef struct PtxBulk {
     i64 at[PTX_MAP_DIMS];
     const PtxInst *inst;
     u32 delay; /* turns */
+    PtxCta *by;
+    const u32 *begun;
 } PtxBulk;
+
+typedef struct PtxRaces PtxRaces;
 
 enum { PTX_BARRIERS = 16, PTX_MBARRIERS = 64, PTX_MAX_SHARED = 233472 };
 
@@ -100,6 +110,7 @@ struct PtxCta {
     u64 random;
     const PtxRegion *last; /* region touched last */
     int rank, n_peers;     /* in its cluster */
+    struct PtxRaces *races; /* or NULL */
     PtxCta *const *peer;   /* the cluster's CTAs by rank, this one too */
     bool failed;
 };

@@ -1,5 +1,5 @@
 /* Global, shared and parameter memory: bounds, what was never written, loads and stores. */
-#include "machine.h"
+#include "race.h"
 
 #include <string.h>
 
@@ -60,8 +60,8 @@ static u8 *global_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, bool w
         ptx_fault(c, i, "writes %s at byte %zu for the second time", r->name, at);
         return NULL;
     }
-    if (write && r->known)
-        memset(r->known + at, 1, bytes);
+    for (u32 k = 0; write && r->known && k < bytes; k++)
+        r->known[at + k] |= r->known[at + k] == 0; /* a store's mark stays */
     if (!write && r->known && memchr(r->known + at, 0, bytes)) {
         ptx_fault(c, i, "reads %s at byte %zu, which nobody has written", r->name, at);
         return NULL;
@@ -84,6 +84,28 @@ static u8 *shared_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, bool w
         return NULL;
     }
     return c->shared + address;
+}
+
+enum { FIRST_WRITER = 2, WRITERS = 254 };
+
+/* Bytes of a workspace that another CTA has stored to: nothing orders the two. Counters are of
+ * atomics alone. The mark is a CTA's number, but for 254. */
+static bool stored_once(PtxCta *c, const PtxInst *i, u64 address, u32 bytes)
+{
+    const PtxRegion *r = ptx_region_at(c, address, bytes);
+    const u32 *grid = c->launch->grid;
+    u64 cta = c->id[0] + (u64)grid[0] * (c->id[1] + (u64)grid[1] * c->id[2]);
+    u8 mark = (u8)(FIRST_WRITER + cta % WRITERS);
+    if (!r || !r->known || r->once)
+        return true;
+    u8 *known = r->known + (address - (u64)(uintptr_t)r->base);
+    for (u32 k = 0; k < bytes; k++) {
+        if (known[k] >= FIRST_WRITER && known[k] != mark)
+            return ptx_fault(c, i, "writes %s at byte %llu, as another CTA does", r->name,
+                             (unsigned long long)(address + k - (u64)(uintptr_t)r->base));
+        known[k] = mark;
+    }
+    return true;
 }
 
 static const u8 *param_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes)
@@ -203,7 +225,8 @@ RUN(load)
         int l = __builtin_ctz(rest);
         u64 address = ptx_address(w, i, at, l);
         const u8 *from = ptx_read_at(c, i, (PtxSpace)i->space, address, each * n);
-        if (!from)
+        if (!from ||
+            (i->space == PTX_SHARED && !ptx_race_read(c, w, i, address, each * n, NULL)))
             return false;
         for (u32 k = 0; k < n; k++)
             put_lane(w, &i->args[k], l, from + k * each, each, is_signed(i));
@@ -219,7 +242,9 @@ RUN(store)
         int l = __builtin_ctz(rest);
         u64 address = ptx_address(w, i, at, l);
         u8 *to = ptx_write_at(c, i, (PtxSpace)i->space, address, each * n);
-        if (!to)
+        if (!to ||
+            (i->space == PTX_SHARED && !ptx_race_write(c, w, i, address, each * n, NULL)) ||
+            (i->space == PTX_GLOBAL && !stored_once(c, i, address, each * n)))
             return false;
         for (u32 k = 0; k < n; k++) {
             u64 v = ptx_value(w, &i->args[1 + k], l);

@@ -1,5 +1,5 @@
 /* Grids: CTA after CTA, its warps in turns. */
-#include "machine.h"
+#include "race.h"
 #include "term.h"
 
 #include <stdarg.h>
@@ -127,6 +127,7 @@ static bool run_cluster(PtxCta *const *peer, int n)
     u64 limit = peer[0]->launch->limit * (u64)n, start = peer[0]->report->instructions;
     for (int k = 0; k < n; k++)
         start_cta(peer[k]);
+    ptx_race_start(peer, n);
     while (run_rounds(peer, n, &idle))
         if (idle > 3 || (limit && peer[0]->report->instructions - start > limit)) {
             for (int k = 0; k < n && !any_failed(peer, n); k++)

@@ -73,6 +73,8 @@ u64 ptx_shadow_operation(const PtxInst *i, const u64 *args, int n)
 {
     if (is_real(i))
         return ptx_term_f32((PtxOp)i->op, args, n);
+    if (i->op == PTX_NOT && i->type == PTX_T_PRED && args[0] > TERM_UNDEFINED)
+        return args[0] ^ TERM_NOT;
     if (i->op == PTX_SELP)
         return ptx_term_select(args[0], args[1], args[2]);
     if (i->op == PTX_SETP && i->type == PTX_T_F32)

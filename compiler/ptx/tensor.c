@@ -1,6 +1,7 @@
 /* ldmatrix, mma.sync and wgmma, through the executor's tensor-core step. A wgmma reads shared
  * memory and its left operand's registers, and writes its results, when it is waited for, the last
  * moment allowed; a warp does its own sixteen rows. */
+#include "race.h"
 #include "shadow.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static bool read_matrices(PtxCta *c, PtxWarp *w, const PtxInst *i, u16 (*matrix)
     for (int l = 0; l < PTX_WARP; l++) {
         u64 address = ptx_value(w, &i->args[4], l) + (u64)i->args[4].imm;
         const u8 *from = ptx_read_at(c, i, PTX_SHARED, address, 16);
-        if (!from)
+        if (!from || !ptx_race_read(c, w, i, address, 16, NULL))
             return false;
         memcpy(matrix[l / 8][l % 8], from, 16);
     }
@@ -184,9 +185,10 @@ static u32 chunk_at(const Descriptor *d, u32 line, u32 block)
 }
 
 /* `lines` lines of 16 k from line `first` on (a multiple of 8) into [line][k]. */
-static bool gather(PtxCta *c, const PtxInst *i, const Descriptor *d, u32 first, u32 lines,
-                   u16 (*to)[STEP], u64 *terms)
+static bool gather(PtxCta *c, PtxWarp *w, const PtxProduct *p, const Descriptor *d, u32 first,
+                   u32 lines, u16 (*to)[STEP], u64 *terms)
 {
+    const PtxInst *i = p->inst;
     u32 outer = d->trans ? STEP : lines, inner = d->trans ? lines / 8 : STEP / 8;
     for (u32 o = 0; o < outer; o++)
         for (u32 b = 0; b < inner; b++) {
@@ -194,7 +196,7 @@ static bool gather(PtxCta *c, const PtxInst *i, const Descriptor *d, u32 first, 
             const u8 *from = ptx_read_at(c, i, PTX_SHARED, at, 16);
             u16 v[8];
             u64 t[8];
-            if (!from)
+            if (!from || !ptx_race_read(c, w, i, at, 16, p->begun))
                 return false;
             memcpy(v, from, 16);
             if (c->shared_shadow)
@@ -216,7 +218,7 @@ static bool gather_left(PtxCta *c, PtxWarp *w, const PtxProduct *p, Step *s, u64
     int n = s->n / 2;
     if (!left_in_registers(i))
         return read_descriptor(c, i, p->a, i->args[n + 5].imm, &a) &&
-               gather(c, i, &a, (u32)(w->index % 4 * STEP), STEP, s->a, terms);
+               gather(c, w, p, &a, (u32)(w->index % 4 * STEP), STEP, s->a, terms);
     left_operand(w, i, n, s);
     if (c->shared_shadow)
         ptx_shadow_left(w, i, n, terms);
@@ -232,7 +234,7 @@ static bool do_product(PtxCta *c, PtxWarp *w, const PtxProduct *p)
     s.n = i->vec * 8;
     if (!gather_left(c, w, p, &s, terms_a) ||
         !read_descriptor(c, i, p->b, i->args[i->n_args - 1].imm, &b) ||
-        !gather(c, i, &b, 0, (u32)s.n, s.b, terms_b))
+        !gather(c, w, p, &b, 0, (u32)s.n, s.b, terms_b))
         return false;
     if (c->shared_shadow)
         ptx_shadow_product(c, w, i, terms_a, terms_b, s.n, p->accumulate);
@@ -256,7 +258,7 @@ RUN(wgmma)
     u32 p = *ptx_row32(w, i, right + 1);
     if (p != 0 && p != 0xffffffffu)
         return ptx_fault(c, i, "a scale that differs between lanes");
-    PtxProduct product = {i, a, b, p != 0, w->product_commits};
+    PtxProduct product = {i, a, b, p != 0, w->product_commits, ptx_race_now(c, w)};
     vec_push(c->arena, &w->products, product);
     return true;
 }

@@ -114,6 +114,8 @@ u64 ptx_term_f32(PtxOp op, const u64 *args, int n)
 
 u64 ptx_term_select(u64 then, u64 other, u64 predicate)
 {
+    if (predicate & TERM_NOT)
+        return ptx_term_select(other, then, predicate ^ TERM_NOT);
     const u64 args[] = {then, other, predicate};
     u64 what = ptx_term_operation(PTX_SELP, PTX_T_B32, PTX_T_NONE, 0);
     u64 node = ptx_term_node(what, false, args, 3);
@@ -122,9 +124,24 @@ u64 ptx_term_select(u64 then, u64 other, u64 predicate)
     return node == TERM_POISON ? node : node | (then & other & (TERM_RESULT | TERM_NO_SIGN));
 }
 
-/* Written with `less` alone: its operands change places for `greater`. */
+static PtxCompare opposite(PtxCompare compare)
+{
+    switch (compare) {
+    case PTX_EQ: return PTX_NE;
+    case PTX_NE: return PTX_EQ;
+    case PTX_LT: return PTX_GE;
+    case PTX_LE: return PTX_GT;
+    case PTX_GT: return PTX_LE;
+    default: return PTX_LT;
+    }
+}
+
+/* Written with `less` alone: its operands change places for `greater`; an unordered comparison is
+ * what the opposite is not. */
 u64 ptx_term_compare(PtxCompare compare, u64 a, u64 b)
 {
+    if (compare & PTX_UNORDERED)
+        return TERM_NOT ^ ptx_term_compare(opposite((PtxCompare)(compare & ~PTX_UNORDERED)), a, b);
     bool turned = compare == PTX_GT || compare == PTX_GE;
     const u64 args[] = {turned ? b : a, turned ? a : b};
     u32 mode = compare == PTX_GT ? PTX_LT : compare == PTX_GE ? PTX_LE : compare;

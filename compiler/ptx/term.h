@@ -20,6 +20,7 @@ enum {
 #define TERM_NO_SIGN ((u64)1 << 62)  /* the sign bit is clear */
 #define TERM_RESULT ((u64)1 << 61)   /* of f32 arithmetic: a NaN is the canonical one */
 #define TERM_MAXIMUM ((u64)1 << 60)  /* of several values: the hash is the sum of theirs */
+#define TERM_NOT TERM_MAXIMUM        /* of a predicate: it is turned */
 #define TERM_STEP ((u64)1 << 59)     /* of a tensor-core step, which never gives -0 */
 #define TERM_ZEROED ((u64)1 << 58)   /* of something else, then of steps of zeros: -0 is +0 now */
 #define TERM_HASH (((u64)1 << 58) - 1)
@@ -34,7 +35,7 @@ u64 ptx_term_leaf(u64 input, u64 index);
 /* f32 operations as both sides write them. A maximum forgets the order of what it joins, and -inf
  * in it; +0 is not added to what has no sign, and 1 is no factor of a result. */
 u64 ptx_term_f32(PtxOp op, const u64 *args, int n);
-/* `then` where a comparison (of type f32) holds, else `other`. */
+/* `then` where a predicate holds, else `other`; comparisons are of f32. */
 u64 ptx_term_select(u64 then, u64 other, u64 predicate);
 u64 ptx_term_compare(PtxCompare compare, u64 a, u64 b);
 u64 ptx_term_narrow(PtxType type, u64 f32); /* cvt.rn to bf16 or f16 */

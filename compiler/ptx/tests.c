@@ -150,7 +150,7 @@ static bool either(PtxWarp *w, const PtxInst *i, int l, u64 *test)
     u64 a = ptx_terms(w, &i->args[1], l)->lo, b = ptx_terms(w, &i->args[2], l)->lo;
     bool has_a = is_test(a), has_b = is_test(b);
     if ((!has_a && !is_zero(w, &i->args[1], l)) || (!has_b && !is_zero(w, &i->args[2], l)) ||
-        (a | b) & TERM_MAXIMUM)
+        (a | b) & TERM_NOT)
         return false;
     *test = has_a && has_b ? ptx_term_either(a, b) : has_a ? a : b;
     return has_a || has_b;
@@ -164,14 +164,14 @@ static bool converts(PtxWarp *w, const PtxInst *i, int l, u64 *test)
     if (!is_test(a))
         return false;
     if (i->op == PTX_NOT)
-        *test = a ^ TERM_MAXIMUM;
+        *test = a ^ TERM_NOT;
     if (i->op == PTX_NOT)
         return i->type == PTX_T_PRED;
     if (i->op == PTX_SELP)
         return number(w, &i->args[1], l) == 1 && is_zero(w, &i->args[2], l) &&
                !ptx_terms(w, &i->args[1], l)->lo;
     if (i->compare == PTX_EQ)
-        *test = a ^ TERM_MAXIMUM;
+        *test = a ^ TERM_NOT;
     return (i->compare == PTX_NE || i->compare == PTX_EQ) && is_zero(w, &i->args[2], l);
 }
 
@@ -218,7 +218,7 @@ bool ptx_shadow_tested(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 lanes)
     for (u32 rest = lanes; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         u64 test = ptx_terms(w, &guard, l)->lo;
-        bool turned = (test & TERM_MAXIMUM) != 0;
+        bool turned = (test & TERM_NOT) != 0;
         conclude(c, w, l, test, (w->file[i->guard] >> l & 1) != turned);
     }
     return true;

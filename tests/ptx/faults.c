@@ -93,6 +93,51 @@ static const Fault faults[] = {
      "column * Tile::bn + lane % 4"},
 };
 
+#define ATTEND "attention", "row_tiles = 2"
+#define ATTEND_FILE "iso_attend.cuh"
+#define LSE "lse", "iso_row_reduce"
+
+/* Attention, log-sum-exp and barriers: tried with tests/ptx/mutants.iso. */
+static const Fault more_faults[] = {
+    {"a row sees the key after its own", ATTEND, ATTEND_FILE, "end = position + 1;",
+     "end = position + 2;"},
+    {"unseen keys weigh", ATTEND, ATTEND_FILE, "w[e] = is_seen(i, h, key0 + n * 8 + e) ? x : 0.0f;",
+     "w[e] = x;"},
+    {"unseen keys are in the maximum", ATTEND, ATTEND_FILE,
+     "most = is_seen(i, h, key0 + n * 8 + e) ? iso_max(most, t) : most;",
+     "most = iso_max(most, t);"},
+    {"row sums of rounded weights", ATTEND, ATTEND_FILE, "part = iso_add(part, w[e]);",
+     "part = iso_add(part, iso_f32_of_bf16(iso_bf16_of_f32(w[e])));"},
+    {"row sums by lanes in another order", ATTEND, ATTEND_FILE,
+     "iso_add(shared.part[0][own][r], shared.part[1][own][r]);",
+     "iso_add(shared.part[0][own][r], shared.part[2][own][r]);"},
+    {"old values keep their scale", ATTEND, ATTEND_FILE, "        scale_out(o, alpha);\n", "\n"},
+    {"splits are joined without their distance", ATTEND, ATTEND_FILE,
+     "float right = Op::weight(iso_sub(m[i][h], most));", "float right = 1.0f;"},
+    {"values that are no numbers reach other rows", ATTEND, ATTEND_FILE,
+     "return shared.odd != 0;", "return false;"},
+    {"only half of the values are tested", ATTEND, ATTEND_FILE,
+     "odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf;", "odd |= (x[j] & inf) == inf;"},
+    {"another key's place", ATTEND, ATTEND_FILE, "iso_attend_place(args, sequence, key);",
+     "iso_attend_place(args, sequence, key ^ 1);"},
+    {"weights are read before they are all there", ATTEND, ATTEND_FILE,
+     "        iso_cp_async_wait<1>();\n        __syncthreads();\n        take_sums();",
+     "        iso_cp_async_wait<1>();\n        take_sums();"},
+    {"keys are copied over while they are read", ATTEND, ATTEND_FILE,
+     "        find_most(s, key0);\n        __syncthreads();",
+     "        find_most(s, key0);\n        __syncwarp();"},
+    {"warps' values are read without a barrier", LSE, "iso_row.cuh",
+     "        shared[t / 32] = v;\n    __syncthreads();", "        shared[t / 32] = v;\n"},
+    {"the next part's values are written without a barrier", LSE, "iso_row.cuh",
+     "    __syncthreads();\n    if (t % 32 == 0 && t / 32 < warps)",
+     "    if (t % 32 == 0 && t / 32 < warps)"},
+    {"a log-sum-exp's distances from the other maximum", LSE, "iso_row.cuh",
+     "iso_mul(b.s, scale<Type>(b.m, r.m))", "iso_mul(b.s, scale<Type>(b.m, a.m))"},
+    {"equal maxima are a distance apart", LSE, "iso_row.cuh",
+     "return x == m ? 1.0f : iso_rounded<Type>(iso_exp(d));",
+     "return iso_rounded<Type>(iso_exp(d));"},
+};
+
 /* Those that show only where k is longer than the stages: tried with qwen3-8b. */
 static const Fault deep_faults[] = {
     {"a stage is given back before its product is done", "o_proj", "iso_gemm_wgmma<Op", WGMMA_FILE,
@@ -163,7 +208,8 @@ static bool try_fault(Bench *b, const Fault *fault)
 {
     static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_fn.cuh",
                                         "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
-                                        "iso_join.cuh", "iso_map.cuh", "iso_row.cuh"};
+                                        "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
+                                        "iso_attend.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};
     Binary binary = {0};
@@ -201,9 +247,11 @@ int main(int argc, char **argv)
     if (argc < 2)
         bench_fail("faults CONTRACT");
     Bench *b = bench_open(argv[1]);
-    bool deep = strstr(argv[1], "qwen3-8b") != NULL;
-    const Fault *list = deep ? deep_faults : faults;
-    int n = (int)(deep ? sizeof deep_faults / sizeof *faults : sizeof faults / sizeof *faults);
+    bool deep = strstr(argv[1], "qwen3-8b") != NULL, more = strstr(argv[1], "mutants") != NULL;
+    const Fault *list = deep ? deep_faults : more ? more_faults : faults;
+    int n = (int)(deep   ? sizeof deep_faults / sizeof *faults
+                  : more ? sizeof more_faults / sizeof *faults
+                         : sizeof faults / sizeof *faults);
     int found = 0;
     for (int i = 0; i < n; i++)
         found += try_fault(b, &list[i]);
