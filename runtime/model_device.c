@@ -158,9 +158,14 @@ iso_status device_rows(const Device *device, const RowCopy *copy)
     uint32_t first = (uint32_t)copy->first;
     uint32_t count = copy->count ? (uint32_t)copy->count : UINT32_MAX;
     void *args[] = {&to, &from, &to_index, &from_index, &units, &first, &count};
-    return driver_check(driver,
-                        driver->launch(device->rows, (unsigned)copy->rows, 1, 1, ROW_THREADS, 1, 1,
-                                       0, device->stream, args, NULL),
+    CuLaunchConfig config = {.grid_x = (unsigned)copy->rows,
+                             .grid_y = 1,
+                             .grid_z = 1,
+                             .block_x = ROW_THREADS,
+                             .block_y = 1,
+                             .block_z = 1,
+                             .stream = device->stream};
+    return driver_check(driver, driver->launch_config(&config, device->rows, args, NULL),
                         "iso_model_rows");
 }
 
