@@ -47,7 +47,10 @@ static void make_sequence(Sequence *s, int64_t id, int vocab, int shared, int pr
                     .most = prompt + answer,
                     .tokens = take((size_t)(prompt + answer), sizeof(int32_t)),
                     .logprob = take((size_t)(prompt + answer), sizeof(float)),
-                    .temperature = 1.0f + 0.25f * (float)(id % 3),
+                    .temperature = 0.7f + 0.15f * (float)(id % 3),
+                    .top_p = id % 4 == 1 ? 0.9f : 1.0f,
+                    .min_p = id % 4 == 2 ? 0.05f : 0.0f,
+                    .top_k = id % 4 == 3 ? 40 : id % 8 == 0 ? 1 : 0,
                     .seed = (int32_t)(id * 7919 + 17)};
     for (int i = 0; i < prompt; i++)
         s->tokens[i] = (int32_t)(next(i < shared ? &common : &own) % (uint32_t)vocab);

@@ -61,8 +61,8 @@ typedef struct Sequence {
     int prompt, n, most;  /* tokens asked with, tokens so far, tokens to come to */
     int32_t *tokens;      /* room for `most` */
     float *logprob;       /* of each token when it was drawn */
-    float temperature;
-    int32_t seed;
+    float temperature, top_p, min_p; /* how it is drawn */
+    int32_t seed, top_k;
 } Sequence;
 
 typedef struct Batch {

@@ -25,8 +25,8 @@ typedef struct Running {
 typedef struct Rows {
     int n, n_wanted, n_sequences;
     iso_sequence *sequence;
-    int32_t *ids, *seed, *stream, *position, *wanted, *token;
-    float *temperature, *logprob, *logits, *logprobs;
+    int32_t *ids, *seed, *stream, *top_k, *wanted, *token;
+    float *temperature, *top_p, *min_p, *logprob, *logits;
 } Rows;
 
 typedef struct Sampler {
@@ -41,7 +41,6 @@ typedef struct Sampler {
     SamplerCount *count;
     Rows rows;
     int vocab;
-    bool draws; /* the contract does */
 } Sampler;
 
 static double now(void)
@@ -156,7 +155,9 @@ static void add_row(Rows *rows, const Running *r, int at)
     rows->ids[rows->n] = at < s->n ? s->tokens[at] : r->draft[at - s->n];
     rows->seed[rows->n] = s->seed;
     rows->stream[rows->n] = 0;
-    rows->position[rows->n] = at + 1; /* of what is drawn there */
+    rows->top_k[rows->n] = s->top_k;
+    rows->top_p[rows->n] = s->top_p;
+    rows->min_p[rows->n] = s->min_p;
     rows->temperature[rows->n++] = s->temperature;
 }
 
@@ -205,57 +206,35 @@ static bool wants_logits(const Sampler *p)
     return p->kept && p->kept->n < p->kept->most && p->count->steps % p->kept->every == 0;
 }
 
-/* Where the contract draws, its tokens and their log-probabilities; else the likeliest of all. */
 static int ask(Sampler *p, bool logits, iso_value *outputs)
 {
     Rows *rows = &p->rows;
-    size_t wanted = (size_t)rows->n_wanted, all = wanted * (size_t)p->vocab * sizeof(float);
-    int n = 0;
-    if (!wanted)
-        return 0;
-    if (p->draws) {
-        outputs[n++] = (iso_value){"token", rows->token, wanted * sizeof(int32_t)};
-        outputs[n++] = (iso_value){"token_logprob", rows->logprob, wanted * sizeof(float)};
-    } else {
-        outputs[n++] = (iso_value){"logprobs", rows->logprobs, all};
-    }
-    if (logits)
-        outputs[n++] = (iso_value){"logits", rows->logits, all};
-    return n;
-}
-
-static void find_likeliest(Sampler *p)
-{
-    Rows *rows = &p->rows;
-    for (int r = 0; r < rows->n_wanted; r++) {
-        const float *row = rows->logprobs + (size_t)r * (size_t)p->vocab;
-        int best = 0;
-        for (int i = 1; i < p->vocab; i++)
-            best = row[i] > row[best] ? i : best;
-        rows->token[r] = best;
-        rows->logprob[r] = row[best];
-    }
+    size_t wanted = (size_t)rows->n_wanted;
+    outputs[0] = (iso_value){"token", rows->token, wanted * sizeof(int32_t)};
+    outputs[1] = (iso_value){"token_logprob", rows->logprob, wanted * sizeof(float)};
+    outputs[2] = (iso_value){"logits", rows->logits,
+                             wanted * (size_t)p->vocab * sizeof(float)};
+    return wanted == 0 ? 0 : logits ? 3 : 2;
 }
 
 static void run_step(Sampler *p, bool logits)
 {
     Rows *rows = &p->rows;
     size_t n = (size_t)rows->n * sizeof(int32_t);
-    iso_value outputs[4];
-    iso_value inputs[] = {{"ids", rows->ids, n},           {"temperature", rows->temperature, n},
-                          {"seed", rows->seed, n},         {"stream", rows->stream, n},
-                          {"position", rows->position, n}};
+    iso_value outputs[3];
+    iso_value inputs[] = {{"ids", rows->ids, n},     {"temperature", rows->temperature, n},
+                          {"seed", rows->seed, n},   {"stream", rows->stream, n},
+                          {"top_k", rows->top_k, n}, {"top_p", rows->top_p, n},
+                          {"min_p", rows->min_p, n}};
     iso_step step = {.sequences = rows->sequence,
                      .n_sequences = rows->n_sequences,
                      .inputs = inputs,
-                     .n_inputs = p->draws ? 5 : 2,
+                     .n_inputs = 7,
                      .wanted = rows->wanted,
                      .n_wanted = rows->n_wanted,
                      .outputs = outputs,
                      .n_outputs = ask(p, logits, outputs)};
     engine_step(p->engine, &step);
-    if (!p->draws)
-        find_likeliest(p);
     p->count->steps++;
     p->count->rows += rows->n;
 }
@@ -317,31 +296,23 @@ static void open_rows(Sampler *p)
                      .ids = take(n, 4),
                      .seed = take(n, 4),
                      .stream = take(n, 4),
-                     .position = take(n, 4),
+                     .top_k = take(n, 4),
+                     .top_p = take(n, 4),
+                     .min_p = take(n, 4),
                      .wanted = take(n, 4),
                      .token = take(n, 4),
                      .temperature = take(n, 4),
                      .logprob = take(n, 4),
-                     .logits = take(p->kept ? all : 1, sizeof(float)),
-                     .logprobs = take(p->draws ? 1 : all, sizeof(float))};
+                     .logits = take(p->kept ? all : 1, sizeof(float))};
 }
 
 static void close_rows(Rows *rows)
 {
-    void *all[] = {rows->sequence, rows->ids,   rows->seed,        rows->stream,  rows->position,
-                   rows->wanted,   rows->token, rows->temperature, rows->logprob, rows->logits,
-                   rows->logprobs};
+    void *all[] = {rows->sequence, rows->ids,   rows->seed,        rows->stream,
+                   rows->top_k,    rows->top_p, rows->min_p,       rows->wanted,
+                   rows->token,    rows->logits, rows->temperature, rows->logprob};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
-}
-
-static bool has_output(const iso_module *module, const char *name)
-{
-    const char *at;
-    for (int i = 0; (at = iso_model_output_name(module, i)); i++)
-        if (!strcmp(at, name))
-            return true;
-    return false;
 }
 
 void sampler_run(const Side *side, const SamplerConfig *config, Batch *batch, Kept *kept,
@@ -356,8 +327,7 @@ void sampler_run(const Side *side, const SamplerConfig *config, Batch *batch, Ke
                  .batch = batch,
                  .kept = kept,
                  .count = count,
-                 .vocab = side->vocab,
-                 .draws = has_output(side->module, "token")};
+                 .vocab = side->vocab};
     *count = (SamplerCount){0};
     open_rows(&p);
     double begin = now();

@@ -49,7 +49,7 @@ static void close_small(Program *p)
     free(p);
 }
 
-/* The value that an argument of a statement is in a turn: which statement gave it, in which turn. */
+/* What an argument is in a turn: which statement gave it, in which turn. */
 static void check_source(const Program *p, int call, int argument, int statement, int turn)
 {
     const Slot *slot = &p->slots[p->calls[call].arguments[argument].index];
@@ -164,9 +164,11 @@ typedef struct Rows {
     uint16_t from[ROWS * WIDTH], to[2][ROWS * WIDTH];
 } Rows;
 
-static const int32_t from_index[ROWS] = {3, -1, 6, 2, 0, 3, 5}, to_index[ROWS] = {6, 0, 1, -1, 2, 3, 4};
+static const int32_t from_index[ROWS] = {3, -1, 6, 2, 0, 3, 5};
+static const int32_t to_index[ROWS] = {6, 0, 1, -1, 2, 3, 4};
 
-static void add_region(PtxMemory *memory, const char *name, const void *base, size_t size, bool write)
+static void add_region(PtxMemory *memory, const char *name, const void *base, size_t size,
+                       bool write)
 {
     PtxRegion region = {.name = name, .base = (u8 *)base, .size = size, .writable = write};
     ptx_memory_add(memory, &region);
