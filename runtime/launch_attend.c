@@ -137,20 +137,36 @@ static const MfSpec *find_kernel(const iso_op *op, MfAttendKernel kernel)
     return NULL;
 }
 
-/* Rows of any one sequence that fit a tile are decode's, however many sequences there are. */
+enum { DECODE_TILES = 4 };
+
+/* Whether decode is best where no sequence has more than `most` rows: they fit its tile, or few of
+ * its tiles, each of which goes through the keys, while the general kernel, which has a CTA for all
+ * of a tile's splits, would leave multiprocessors idle. */
+static bool decodes(const iso_op *op, const MfSpec *decode, const MfSpec *general, int64_t rows,
+                    int64_t most)
+{
+    const Manifest *manifest = op->module->manifest;
+    const MfPart *part = op_part(op, ISO_PHASE_RUN);
+    int64_t group = part_size(manifest, part, &decode->dims[GROUP], rows);
+    int64_t tokens = part_size(manifest, part, &decode->dims[TOKENS], rows);
+    int64_t heads = part_size(manifest, part, &decode->dims[HEADS], rows);
+    if (most * group <= decode->attend.rows)
+        return true;
+    return ceil_div(tokens * group, general->attend.rows) * heads < op->module->multiprocessors &&
+           most * group <= DECODE_TILES * decode->attend.rows;
+}
+
 const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run *run)
 {
     int64_t most = run->keys ? run->keys->most_rows : 0;
-    int64_t group = part_size(op->module->manifest, op_part(op, ISO_PHASE_RUN),
-                              &by_rows->dims[GROUP], run->rows);
-    if (most <= 0)
-        return by_rows;
     const MfSpec *decode = find_kernel(op, MF_ATTEND_DECODE);
     const MfSpec *wgmma = find_kernel(op, MF_ATTEND_WGMMA);
-    const MfSpec *mma = find_kernel(op, MF_ATTEND_MMA);
-    if (decode && most * group <= decode->attend.rows)
+    const MfSpec *general = find_kernel(op, MF_ATTEND_MMA);
+    if (most <= 0 || !general)
+        return by_rows;
+    if (decode && decodes(op, decode, general, run->rows, most))
         return decode;
-    return wgmma ? wgmma : mma ? mma : by_rows;
+    return wgmma ? wgmma : general;
 }
 
 /* ---- decode's workspace ---------------------------------------------------------------------- */

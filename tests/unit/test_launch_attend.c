@@ -245,9 +245,10 @@ END_TEST
 START_TEST(hints_choose)
 {
     static const struct {
-        int schedule, most_rows, tokens;
-    } cases[] = {{0, 0, DECODE_TOKENS}, {0, 1, DECODE_TOKENS}, {0, 5, DECODE_TOKENS},
-                 {0, 6, MMA_TOKENS},    {1, 11, DECODE_TOKENS}, {2, 1, MMA_TOKENS}};
+        int schedule, most_rows, multiprocessors, tokens;
+    } cases[] = {{0, 0, 2, DECODE_TOKENS}, {0, 1, 2, DECODE_TOKENS}, {0, 5, 2, DECODE_TOKENS},
+                 {0, 6, 2, MMA_TOKENS},    {0, 6, 3, DECODE_TOKENS}, {0, 21, 3, DECODE_TOKENS},
+                 {0, 22, 3, MMA_TOKENS},   {1, 22, 3, DECODE_TOKENS}, {2, 1, 3, MMA_TOKENS}};
     Rig *rig = open_rig();
     const iso_op *op = bind(rig, "f");
     set_mode(rig, IN_PAGES);
@@ -255,6 +256,7 @@ START_TEST(hints_choose)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig->run.schedule = cases[i].schedule;
         rig->keys.most_rows = cases[i].most_rows;
+        rig->module->multiprocessors = cases[i].multiprocessors;
         ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
         ck_assert_int_eq(noted.args.tile_tokens, cases[i].tokens);
     }
