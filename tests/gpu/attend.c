@@ -290,6 +290,91 @@ static void fill_plain(iso_tensor *t, int index)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
+/* The cache as iso_cache_write takes it, blocks and places first, and rows for all keys. */
+static void cache_axes(const Rig *b, int index, iso_tensor *cache, iso_tensor *rows)
+{
+    const iso_tensor *t = &b->device[index];
+    int sequence = coordinate_axis(b, index, MF_SEQUENCE);
+    int position = coordinate_axis(b, index, MF_POSITION), n = 2;
+    *cache = *t;
+    cache->shape[0] = t->shape[sequence], cache->stride[0] = t->stride[sequence];
+    cache->shape[1] = t->shape[position], cache->stride[1] = t->stride[position];
+    for (int i = 0; i < t->n_axes; i++)
+        if (i != sequence && i != position) {
+            cache->shape[n] = t->shape[i];
+            cache->stride[n++] = t->stride[i];
+        }
+    *rows = (iso_tensor){.dtype = t->dtype, .n_axes = n - 1};
+    int64_t stride = 1;
+    for (int i = n - 1; i >= 1; i--) {
+        rows->shape[i - 1] = i > 1 ? cache->shape[i] : 0;
+        rows->stride[i - 1] = stride;
+        stride *= cache->shape[i];
+    }
+}
+
+/* Takes all keys out of the device's cache and has them written anew, from rows. */
+static void rewrite_cache(Rig *b, const Place *place)
+{
+    iso_tensor cache[MAX_TENSORS], rows[MAX_TENSORS];
+    int64_t *slots = calloc((size_t)place->total, sizeof *slots), n = 0;
+    int tensors = 0;
+    for (int s = 0; s < REQUESTS; s++)
+        for (int key = 0; key < lengths[s]; key++)
+            slots[n++] = (int64_t)place->table[s * place->stride + key / place->page] *
+                             place->page + key % place->page;
+    DevicePtr on_device = gpu_alloc((size_t)n * 8);
+    gpu_write(on_device, slots, (size_t)n * 8);
+    for (int i = 0; i < b->params; i++) {
+        if (coordinate_axis(b, i, MF_SEQUENCE) < 0)
+            continue;
+        iso_tensor *c = &cache[tensors], *r = &rows[tensors++];
+        cache_axes(b, i, c, r);
+        r->shape[0] = 1;
+        int64_t inner = elements_of(r);
+        r->shape[0] = n;
+        uint16_t *line = malloc((size_t)(n * inner) * 2), *image = malloc(bytes_of(c));
+        memcpy(image, b->host[i].data, bytes_of(c));
+        for (int64_t k = 0; k < n; k++)
+            for (int64_t e = 0; e < inner; e++) {
+                int64_t at = slots[k] / place->page * c->stride[0] +
+                             slots[k] % place->page * c->stride[1] + inner_offset(c, 0, 1, e);
+                line[k * inner + e] = image[at];
+                image[at] = 0x7FFF;
+            }
+        DevicePtr data = gpu_alloc((size_t)(n * inner) * 2);
+        gpu_write(data, line, (size_t)(n * inner) * 2);
+        gpu_write((DevicePtr)(uintptr_t)c->data, image, bytes_of(c));
+        r->data = (void *)(uintptr_t)data;
+        free(line);
+        free(image);
+    }
+    iso_cache_rows what = {rows, cache, tensors, (const int64_t *)(uintptr_t)on_device, NULL};
+    must(iso_cache_write(b->module, &what, gpu_stream()), "iso_cache_write");
+    gpu_sync();
+    for (int i = 0; i < tensors; i++)
+        gpu_free((DevicePtr)(uintptr_t)rows[i].data);
+    gpu_free(on_device);
+    free(slots);
+}
+
+/* Bytes of the device's cache that are not as the host's. */
+static void check_cache(Rig *b)
+{
+    for (int i = 0; i < b->params; i++) {
+        if (coordinate_axis(b, i, MF_SEQUENCE) < 0)
+            continue;
+        size_t bytes = bytes_of(&b->host[i]);
+        char *actual = malloc(bytes);
+        gpu_read(actual, (DevicePtr)(uintptr_t)b->device[i].data, bytes);
+        if (memcmp(actual, b->host[i].data, bytes)) {
+            printf("  DIFFERS: %s, the cache that was written\n", b->op->op->name);
+            b->differ++;
+        }
+        free(actual);
+    }
+}
+
 /* Keys and values as they lie, here and on the device. */
 static void open_stored(Rig *b, const Place *place)
 {
@@ -312,6 +397,8 @@ static void open_stored(Rig *b, const Place *place)
     size_t bytes = (size_t)(REQUESTS * place->stride) * sizeof *place->table;
     b->table = gpu_alloc(bytes);
     gpu_write(b->table, place->table, bytes);
+    rewrite_cache(b, place);
+    check_cache(b);
 }
 
 static void close_stored(Rig *b, Place *place)
