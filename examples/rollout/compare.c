@@ -112,9 +112,10 @@ static void draw(Options *o, const iso_module *module, const char *name, const B
         kept_open(&drawn->kept, 5, o->kept, side.vocab);
     sampler_run(&side, &config, &drawn->batch, o->kept ? &drawn->kept : NULL, &count);
     engine_close(side.engine);
-    printf("sampler %-24s %lld tokens of %d requests in %lld steps of %lld rows, %.2f s", name,
-           (long long)count.drawn, asked->n, (long long)count.steps, (long long)count.rows,
-           count.seconds);
+    printf("sampler %-24s %lld tokens of %d requests in %lld steps of %lld rows, %.2f s, %.0f "
+           "tokens/s", name, (long long)count.drawn, asked->n, (long long)count.steps,
+           (long long)count.rows, count.seconds,
+           count.seconds > 0 ? (double)count.drawn / count.seconds : 0.0);
     if (config.prefix)
         printf(", %lld rows found", (long long)count.found);
     if (config.draft)

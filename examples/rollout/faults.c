@@ -72,6 +72,44 @@ static iso_fault make_fault(const Side *side, const Batch *asked, uint32_t *stat
                        .index = place->turn < 0 ? 0 : next(state) % 32};
 }
 
+/* ---- two contracts ---- */
+
+/* Both write one token for each of two prompts, and what their ops gave is compared. */
+void show_difference(Options *o, const iso_module *a, const iso_module *b)
+{
+    char folders[2][32] = {"/tmp/rollout-a-XXXXXX", "/tmp/rollout-b-XXXXXX"}, layout[64], item[128];
+    const iso_module *modules[] = {a, b};
+    SamplerConfig config;
+    iso_difference first;
+    Batch asked;
+    next_item(o->samplers, item, sizeof item);
+    read_sampler(item, &config, layout, sizeof layout);
+    config.prefix = false;
+    config.draft = 0;
+    batch_make(&asked, o->requests < 2 ? o->requests : 2, vocabulary(a), 0, o->prompt, 1);
+    for (int i = 0; i < 2; i++) {
+        if (!mkdtemp(folders[i]))
+            die("there is no room in /tmp");
+        Side side = open_sampler(o, modules[i], &config);
+        trace_sampler(&side, &config, &asked, NULL, folders[i]);
+        engine_close(side.engine);
+    }
+    must(iso_trace_diff(folders[0], folders[1], &first), "iso_trace_diff");
+    if (first.differ)
+        printf("the contracts part in op %s of layer %d, sequence %lld, position %lld, element "
+               "%lld: %08x and %08x; %lld of %lld elements differ from there on\n", first.op,
+               first.turn, (long long)first.sequence, (long long)first.position,
+               (long long)first.index, first.a, first.b, (long long)first.differ,
+               (long long)first.compared);
+    for (int i = 0; i < 2; i++) {
+        empty_folder(folders[i]);
+        rmdir(folders[i]);
+    }
+    batch_free(&asked);
+}
+
+/* ---- faults ---- */
+
 int find_faults(Options *o, const iso_module *module)
 {
     char clean[] = "/tmp/rollout-clean-XXXXXX", spoilt[] = "/tmp/rollout-fault-XXXXXX";

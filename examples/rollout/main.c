@@ -119,6 +119,8 @@ int main(int argc, char **argv)
     if (!same_contract(&o, trainer, sampler))
         return 4;
     int64_t differ = compare_all(&o, trainer, sampler);
+    if (sampler != trainer)
+        show_difference(&o, trainer, sampler);
     if (o.faults)
         differ += find_faults(&o, trainer);
     if (sampler != trainer)

@@ -25,6 +25,8 @@ Side open_trainer(Options *o, const iso_module *module, const char *layout);
 
 /* Every sampler with every trainer; how many numbers differ. (compare.c) */
 int64_t compare_all(Options *o, const iso_module *trainer, const iso_module *sampler);
+/* Where the values of two contracts first part. (faults.c) */
+void show_difference(Options *o, const iso_module *a, const iso_module *b);
 /* Faults of one bit, each found by two traces; how many were not. (faults.c) */
 int find_faults(Options *o, const iso_module *module);
 
