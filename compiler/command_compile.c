@@ -157,6 +157,10 @@ int command_compile(const Options *o)
         fprintf(stderr, "isoc: error: a cubin needs `-o FILE`, or `-o -` for standard output\n");
         return OUTCOME_USAGE;
     }
+    if (o->prove && (o->emit != OUTPUT_CUBIN || !o->output || strcmp(o->output, "-") == 0)) {
+        fprintf(stderr, "isoc: error: --prove needs `-o FILE` for a cubin\n");
+        return OUTCOME_USAGE;
+    }
     const char *problem = o->output ? file_writable(o->output) : NULL;
     if (problem) {
         fprintf(stderr, "isoc: error: cannot write %s: %s\n", o->output, problem);
@@ -165,11 +169,12 @@ int command_compile(const Options *o)
     bool ok = command_run(o, o->operand[0], last_stage(o), &p);
     if (!p.front)
         return command_no_memory();
-    if (ok)
+    int unproved = ok && o->prove ? command_verify_ptx(o, &p, STR(""), STR("")) : OUTCOME_OK;
+    if (ok && !unproved)
         write_outputs(&p, o);
     print_facts(o, &p);
     command_messages(o, &p);
-    int code = p.outcome;
+    int code = unproved ? unproved : (int)p.outcome;
     pipeline_close(&p);
     return code == OUTCOME_MEMORY ? command_no_memory() : code;
 }

@@ -1,4 +1,5 @@
 /* `isoc verify`: a cubin's digests, its contract's proof, and its bits. */
+#include "certificate.h"
 #include "commands.h"
 #include "file.h"
 #include "verify.h"
@@ -116,8 +117,26 @@ static int verify_bits(Pipeline *p, const Options *o)
     return result.outputs ? OUTCOME_OK : OUTCOME_INCONCLUSIVE;
 }
 
+/* Whether the cubin is the one that a certificate is of: nothing is run again. */
+static int verify_certificate(const Options *o, const Stated *stated, Pipeline *p)
+{
+    if (!pipeline_run(p, STAGE_EMIT)) {
+        command_messages(o, p);
+        return p->outcome == OUTCOME_MEMORY ? command_no_memory() : (int)p->outcome;
+    }
+    CertificateOf of = {.artifact = stated->bytes, .cuda = stated->cuda, .ptx = stated->ptx,
+                        .contract = digest_hex(p->out, &p->dag.fingerprint)};
+    bool as_stated = check_stated(p, stated);
+    bool certified = certificate_check(o->certificate, &of, p->out);
+    printf("%s\n", as_stated && certified ? "the certificate is of this cubin"
+                                          : "the certificate is NOT of this cubin");
+    return as_stated && certified ? OUTCOME_OK : OUTCOME_DIFFER;
+}
+
 static int verify_contract(const Options *o, const Stated *stated, Pipeline *p)
 {
+    if (o->certificate && stated)
+        return verify_certificate(o, stated, p);
     bool ptx = o->command == COMMAND_PROVE || (o->device && strcmp(o->device, "ptx") == 0);
     Progress *progress = ptx ? progress_start() : NULL;
     progress_say(progress, "verify: compiling the kernels", 0, 0);
@@ -148,6 +167,10 @@ static int verify_file(const Options *o, Arena *arena)
     stated.bytes = bytes;
     bool cubin = bytes.n >= 4 && memcmp(bytes.s, "\177ELF", 4) == 0;
     PipelineInput input = command_input(o, path, NULL);
+    if (!cubin && o->certificate) {
+        fprintf(stderr, "isoc: error: %s is no cubin; a certificate is of one\n", path);
+        return OUTCOME_USAGE;
+    }
     if (cubin) {
         int code = read_artifact(path, bytes, &stated, arena);
         if (code != OUTCOME_OK)

@@ -1,6 +1,7 @@
 /* `isoc verify --device ptx` and `isoc prove`: digests first, then every kernel on the PTX machine,
  * with numbers against the executor; `prove` adds terms against the contract's expressions. */
 #include "census.h"
+#include "certificate.h"
 #include "commands.h"
 #include "verify_ptx.h"
 #include "verify_terms.h"
@@ -9,14 +10,6 @@
 #include <string.h>
 
 enum { SEED = 1 };
-
-/* What stands behind a proof and is not proved by it. */
-#define TRUSTED(X)                                                                                 \
-    X("ptxas: that the cubin does what its PTX says, f32 division and square root included")       \
-    X("the tensor core: that a step is the class's fused sum, whatever the order in its group")    \
-    X("memory order: warps ran in a seeded order, clusters one after another")                     \
-    X("CTAs that did not run: block indices reach only addresses, bounds and tiles")               \
-    X("terms are 64-bit hashes, a step's members a sum modulo 2^61 - 1")
 
 static void say_kernel(void *self, Str kernel, int done, int total)
 {
@@ -35,9 +28,8 @@ static void print_proof(const VerifyPtxResult *r)
     if (r->refused)
         printf("%d launches are of ops whose terms cannot be written yet\n", r->refused);
     printf("trusted:\n");
-#define X(text) printf("  %s\n", text);
-    TRUSTED(X)
-#undef X
+    for (int i = 0; certificate_trusted[i]; i++)
+        printf("  %s\n", certificate_trusted[i]);
 }
 
 static int print_result(const VerifyPtxResult *r, Str table, bool proves)
@@ -87,47 +79,6 @@ static bool take_census(Pipeline *p, Str cubin, CodeCensus *census)
     return !why && census->over == 0;
 }
 
-/* ---- the certificate --------------------------------------------------------------------------
- */
-
-static void print_digest(Pipeline *p, const char *name, Str bytes, Text *out)
-{
-    Digest digest = sha256(bytes.s, (size_t)bytes.n);
-    Str hex = digest_hex(p->out, &digest);
-    text_printf(out, "  \"%s\": \"%.*s\",\n", name, STR_FMT(hex));
-}
-
-static bool write_certificate(const char *path, Pipeline *p, const VerifyPtxResult *r,
-                              const Text *launches)
-{
-    Text text = {.arena = p->out};
-    Str fingerprint = digest_hex(p->out, &p->dag.fingerprint);
-    text_printf(&text, "{\n  \"isoc\": \"%s\",\n  \"fingerprint\": \"%.*s\",\n", ISOC_VERSION,
-                STR_FMT(fingerprint));
-    print_digest(p, "cuda_sha256", p->emitted.program, &text);
-    print_digest(p, "ptx_sha256", p->binary.ptx, &text);
-    print_digest(p, "cubin_sha256", p->binary.cubin, &text);
-    text_printf(&text, "  \"instructions\": %lld, \"instructions_run\": %lld,\n",
-                (long long)r->instructions, (long long)r->covered);
-    text_printf(&text, "  \"proved\": %lld, \"unproved\": %lld, \"differ\": %lld, "
-                "\"findings\": %d,\n  \"trusted\": [", (long long)r->proved,
-                (long long)r->unproved + r->refused, (long long)r->differ, r->findings);
-    const char *comma = "";
-#define X(line)                                                                                    \
-    text_printf(&text, "%s\n    \"%s\"", comma, line);                                             \
-    comma = ",";
-    TRUSTED(X)
-#undef X
-    text_printf(&text, "],\n  \"launches\": [\n%s]\n}\n", launches->s ? launches->s : "");
-    FILE *file = fopen(path, "wb");
-    bool ok = file && fwrite(text.s, 1, (size_t)text.n, file) == (size_t)text.n;
-    if (file && fclose(file) != 0)
-        ok = false;
-    if (!ok)
-        fprintf(stderr, "isoc: error: %s cannot be written\n", path);
-    return ok;
-}
-
 /* ---- running ----------------------------------------------------------------------------------
  */
 
@@ -146,12 +97,20 @@ static const char *compile_functions(Pipeline *p, PtxModule *functions)
     return ptx_parse(binary.ptx, functions, &problem, p->out) ? NULL : problem.s;
 }
 
+/* Where the certificate goes; NULL: nowhere. */
+static const char *certificate_path(const Options *o, Pipeline *p)
+{
+    if (o->command == COMMAND_PROVE)
+        return o->output;
+    return o->certificate ? o->certificate : str_format(p->out, "%s.proof.json", o->output).s;
+}
+
 static int run(const Options *o, Pipeline *p, VerifyPtxInput *input)
 {
     VerifyPtxResult result;
     PtxModule functions = {0};
     Text table = {.arena = p->out}, launches = {.arena = p->out};
-    bool proves = o->command == COMMAND_PROVE;
+    bool proves = o->command == COMMAND_PROVE || o->prove;
     const char *problem = proves ? compile_functions(p, &functions) : NULL;
     Progress *progress = progress_start();
     input->progress = say_kernel;
@@ -167,9 +126,12 @@ static int run(const Options *o, Pipeline *p, VerifyPtxInput *input)
         return OUTCOME_INCONCLUSIVE;
     }
     int code = print_result(&result, text_str(&table), proves);
-    if (proves && o->output && !write_certificate(o->output, p, &result, &launches))
-        return OUTCOME_USAGE;
-    return code;
+    const char *path = proves ? certificate_path(o, p) : NULL;
+    const char *unwritten = path ? certificate_write(path, p, input->artifact, &result, &launches)
+                                 : NULL;
+    if (unwritten)
+        fprintf(stderr, "isoc: error: %s: %s\n", path, unwritten);
+    return unwritten ? OUTCOME_USAGE : code;
 }
 
 int command_verify_ptx(const Options *o, Pipeline *p, Str stated, Str ptx_digest)

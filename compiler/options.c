@@ -14,6 +14,7 @@ const char options_usage[] =
     "       isoc import CONFIG [-o FILE]       write a contract for a Hugging Face config.json\n"
     "       isoc verify CUBIN [--device D]     check digests, proof and bits\n"
     "       isoc prove CUBIN [-o CERTIFICATE]  prove that the kernels' PTX computes the contract\n"
+    "       isoc verify CUBIN --certificate=F  that it is the cubin of which that was proved\n"
     "       isoc run CUBIN --weights W --ids 1,2,3 [--tokens N]    continue a text of token ids\n"
     "       isoc score CUBIN --weights W --ids 1,2,3               its tokens' log-probabilities\n"
     "       isoc trace-diff A B                where two traces first differ\n"
@@ -29,6 +30,8 @@ const char options_usage[] =
     "  --explain=ISOnnnn     what a message means\n"
     "  --cache=DIR           keep compiled kernels there (`--cache=` for nowhere)\n"
     "  --device=cpu|ptx      verify: run ops on the executor, or the kernels' PTX beside it\n"
+    "  --prove               compiling: write the cubin only if `prove` holds, and beside it\n"
+    "                        OUT.proof.json, or --certificate=FILE\n"
     "  --kernel=NAME         verify --device=ptx, prove: only kernels whose name holds this\n"
     "  --weights=W           run, score: a folder or file of safetensors, a GGUF file, or seed:N\n"
     "  --ids=N,N,...         run, score: the tokens that are given; --tokens=N: how many to add\n"
@@ -48,6 +51,8 @@ enum Long {
     LONG_CACHE,
     LONG_DEVICE,
     LONG_KERNEL,
+    LONG_CERTIFICATE,
+    LONG_PROVE,
     LONG_WEIGHTS,
     LONG_IDS,
     LONG_TOKENS,
@@ -67,6 +72,8 @@ static const struct option long_options[] = {
     {"time", no_argument, NULL, LONG_TIME},
     {"cache", required_argument, NULL, LONG_CACHE},
     {"device", required_argument, NULL, LONG_DEVICE},
+    {"certificate", required_argument, NULL, LONG_CERTIFICATE},
+    {"prove", no_argument, NULL, LONG_PROVE},
     {"kernel", required_argument, NULL, LONG_KERNEL},
     {"weights", required_argument, NULL, LONG_WEIGHTS},
     {"ids", required_argument, NULL, LONG_IDS},
@@ -166,6 +173,8 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     case LONG_TIME: return o->time = true;
     case LONG_CACHE: o->cache = optarg; return true;
     case LONG_DEVICE: return read_device(o, optarg);
+    case LONG_CERTIFICATE: o->certificate = optarg; return true;
+    case LONG_PROVE: return o->prove = true;
     case LONG_KERNEL: o->kernel = optarg; return true;
     case LONG_WEIGHTS: o->weights = optarg; return true;
     case LONG_TRACE: o->trace = optarg; return true;

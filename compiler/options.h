@@ -10,7 +10,7 @@ typedef enum Command {
     COMMAND_EXPLAIN, /* explain FILE OP [--layout L] */
     COMMAND_DIFF,    /* diff A B */
     COMMAND_IMPORT,  /* import CONFIG [-o FILE] */
-    COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] */
+    COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] [--certificate FILE] */
     COMMAND_PROVE,   /* prove CUBIN|FILE [-o CERTIFICATE] */
     COMMAND_RUN,     /* run CUBIN|FILE --weights W --ids 1,2,3 [--tokens N] */
     COMMAND_SCORE,   /* score CUBIN|FILE --weights W --ids 1,2,3 */
@@ -28,6 +28,8 @@ typedef struct Options {
     Output emit;
     bool emit_given;
     const char *arch, *layout, *cache, *device, *kernel, *code;
+    const char *certificate; /* verify: to check; compiling with `prove`: to write */
+    bool prove;
     bool deps;              /* -MD */
     const char *deps_file;  /* -MF */
     bool werror, json, time, verbose;

@@ -31,7 +31,7 @@ verify
 pipeline isoc session
 iso driver module launch
 machine
-verify_terms verify_ptx
+verify_terms verify_ptx certificate
 options progress
 commands command main
 "
