@@ -15,6 +15,7 @@ typedef struct Running {
     const Sequence *hint;
     int computed; /* rows that are in the cache */
     int n_pages;
+    bool kept; /* what its pages hold is known */
     int32_t *table;
     /* in this step */
     int rows, drafted, wanted; /* wanted: the first of its wanted rows; -1: none */
@@ -281,8 +282,8 @@ static void finish_step(Sampler *p, bool keep)
         bool here = keep && r->wanted >= 0;
         take_tokens(p, r, here);
         keep &= !here;
-        if (p->config->prefix && r->computed >= r->s->prompt)
-            pages_keep(p->pages, r->s->tokens, r->s->prompt, r->table);
+        if (p->config->prefix && !r->kept && r->computed >= r->s->prompt)
+            pages_keep(p->pages, r->s->tokens, r->s->prompt, r->table), r->kept = true;
     }
 }
 
