@@ -1,5 +1,5 @@
 /* `isoc run` and `isoc score`: a contract's model on a checkpoint, each rank of the layout a thread
- * of this process. */
+ * of this process or, as torchrun starts them, a process. */
 #include "commands.h"
 #include "iso_model.h"
 
@@ -36,6 +36,7 @@ typedef struct Job {
     uint8_t digest[32];
     pthread_barrier_t together;
     atomic_bool failed; /* a rank did */
+    bool apart;         /* ranks are processes, and this one's has all that it prints */
 } Job;
 
 typedef struct Rank {
@@ -49,6 +50,23 @@ typedef struct Rank {
 } Rank;
 
 /* ---- a rank ---- */
+
+/* Processes do not show each other what they have of an output. */
+static iso_status check_whole(Rank *r)
+{
+    const Job *job = r->job;
+    const char *name = job->in.score ? "logprob" : job->draws ? "token" : "logprobs";
+    iso_tensor part, whole;
+    iso_status status = iso_model_part(r->model, name, 64, &part, NULL);
+    if (!status)
+        status = iso_model_value(job->module, name, 64, &whole);
+    if (!status && memcmp(part.shape, whole.shape, sizeof part.shape)) {
+        snprintf(r->message, sizeof r->message, "layout %s gives each rank a part of %s: run its "
+                 "ranks in one process", job->layout, name);
+        return ISO_UNSUPPORTED;
+    }
+    return status;
+}
 
 static iso_status open_rank(Rank *r, int ranks, bool paged)
 {
@@ -67,8 +85,8 @@ static iso_status open_rank(Rank *r, int ranks, bool paged)
     iso_status status = iso_model_size(job->module, &config, r->rank, &sizes);
     iso_group_config group = {.size = sizeof group,
                               .rank = r->rank,
-                              .ranks = ranks,
-                              .bootstrap = job->where,
+                              .ranks = job->apart ? 0 : ranks,
+                              .bootstrap = job->apart ? NULL : job->where,
                               .timeout = TIMEOUT,
                               .bytes = sizes.group};
     if (!status && ranks > 1)
@@ -78,7 +96,9 @@ static iso_status open_rank(Rank *r, int ranks, bool paged)
         status = iso_model_load(&r->model, job->module, &config);
     if (!status && job->in.trace)
         status = iso_model_trace(r->model, job->in.trace);
-    return status || r->rank ? status : iso_model_weights(r->model, job->digest);
+    if (!status && job->apart)
+        status = check_whole(r);
+    return status || (r->rank && !job->apart) ? status : iso_model_weights(r->model, job->digest);
 }
 
 /* Inputs that the model may have, one element for each row; those that it has not are left out. */
@@ -177,7 +197,7 @@ static iso_status generate(Rank *r)
         if (status)
             job->failed = true;
         pthread_barrier_wait(&job->together);
-        if (r->rank == 0 && !job->failed) {
+        if ((r->rank == 0 || job->apart) && !job->failed) {
             if (!job->draws)
                 take_likeliest(job);
             job->n++;
@@ -218,7 +238,7 @@ static void *run_rank(void *user)
     r->status = open_rank(r, ranks, !job->in.score);
     if (!r->status)
         r->status = job->in.score ? score(r) : generate(r);
-    if (r->status)
+    if (r->status && !r->message[0])
         snprintf(r->message, sizeof r->message, "%s: %s", iso_status_string(r->status),
                  iso_last_error());
     iso_model_unload(r->model);
@@ -238,14 +258,21 @@ static const char *first_layout(const iso_module *module)
     return "";
 }
 
-static bool run_ranks(Job *job, int ranks, char *message, size_t size)
+/* $RANK where $WORLD_SIZE says that the layout's ranks are processes; else -1. */
+static int own_rank(int ranks)
+{
+    const char *world = getenv("WORLD_SIZE"), *rank = getenv("RANK");
+    return ranks > 1 && world && rank && atoi(world) == ranks ? atoi(rank) : -1;
+}
+
+static bool run_ranks(Job *job, int first, int ranks, char *message, size_t size)
 {
     Rank *all = calloc((size_t)ranks, sizeof *all);
     int started = 0;
     bool ok = all != NULL;
     pthread_barrier_init(&job->together, NULL, (unsigned)ranks);
     for (int r = 0; ok && r < ranks; r++) {
-        all[r] = (Rank){.job = job, .rank = r};
+        all[r] = (Rank){.job = job, .rank = first + r};
         ok = pthread_create(&all[r].thread, NULL, run_rank, &all[r]) == 0;
         started += ok;
     }
@@ -318,21 +345,26 @@ static int run_job(Job *job)
         fprintf(stderr, "isoc: error: %s\n", iso_last_error());
         return OUTCOME_USAGE;
     }
+    int own = own_rank(ranks);
     char folder[] = "/tmp/isoc-XXXXXX";
-    if (ranks > 1 && !mkdtemp(folder)) {
+    job->apart = own >= 0;
+    if (ranks > 1 && !job->apart && !mkdtemp(folder)) {
         fprintf(stderr, "isoc: error: there is no room in /tmp for the ranks to meet\n");
         return OUTCOME_USAGE;
     }
     snprintf(job->where, sizeof job->where, "file:%s", folder);
-    bool ok = run_ranks(job, ranks, message, sizeof message);
-    if (ranks > 1)
+    bool ok = run_ranks(job, job->apart ? own : 0, job->apart ? 1 : ranks, message,
+                        sizeof message);
+    if (ranks > 1 && !job->apart)
         rmdir(folder);
     if (!ok) {
         fprintf(stderr, "isoc: error: %s\n", message);
         return OUTCOME_USAGE;
     }
-    print_digests(job);
-    print_ids(job);
+    if (own <= 0) {
+        print_digests(job);
+        print_ids(job);
+    }
     return OUTCOME_OK;
 }
 
