@@ -253,6 +253,25 @@ class Attention(Case):
         np.testing.assert_array_equal(self.op(self.q, *cache, keys=keys, **self.rows),
                                       self.expected)
 
+    def test_written_cache(self):
+        cache = [np.full((7, 4, 2, 64), 0x7FC0, np.uint16) for _ in range(2)]
+        table = np.array([[6, 1, 3], [2, 0, 5]], np.int32)
+        slots = np.array([table[s, j // 4] * 4 + j % 4 if j < 9 else -1
+                          for s in range(2) for j in range(self.lengths[s])] + [-1], np.int64)
+        rows = [np.concatenate([t[0, :5], t[1], t[0, :1]]) for t in (self.k, self.v)]
+        self.module.write_cache(rows, cache, slots)
+        keys = isoc.Keys(lengths=self.lengths, block_table=table, page=4, most_rows=2)
+        np.testing.assert_array_equal(self.op(self.q, *cache, keys=keys, **self.rows),
+                                      self.expected)
+        self.assertEqual((cache[0] != 0x7FC0).any(axis=(2, 3)).sum(), 14)
+        for words, arguments in (("3 tensors of rows", (rows + rows[:1], cache, slots)),
+                                 ("slots must be contiguous int64", (rows, cache, slots[::2])),
+                                 ("14 slots for rows", (rows, cache, slots[:14])),
+                                 ("row 0 has slot 28", (rows, cache, slots * 0 + 28)),
+                                 ("other axes", (rows, [c[:, :, :1] for c in cache], slots))):
+            with self.assertRaisesRegex(isoc.IsoError, words):
+                self.module.write_cache(*arguments)
+
     def test_refusals(self):
         for words, keys in (("keys.lengths must be int32 of 1 axes",
                              isoc.Keys(lengths=self.lengths.astype(np.int64))),

@@ -86,6 +86,7 @@ CALLS: dict[str, list[object]] = {
     "iso_op_part": [c_void_p, c_void_p, c_int, c_void_p, POINTER(Run)],
     "iso_op_join": [c_void_p, POINTER(c_void_p), c_int, c_void_p, c_int, POINTER(Run)],
     "iso_op_kernel": [c_void_p, c_int, c_int64, c_int, _text],
+    "iso_cache_write": [c_void_p, c_void_p, c_void_p],
 }
 TEXTS: dict[str, list[object]] = {
     "iso_version": [],

@@ -7,11 +7,12 @@ import ctypes
 import os
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import _native
+from . import caches as caches_of
 from ._native import CPU, CUDA, lib
 from .errors import Status
 from .op import Op
@@ -101,6 +102,26 @@ class Module:
         if known is None:
             known = self._ops[key] = self._get(name, layout, degrees, rank)
         return known
+
+    def write_cache(self, rows: Sequence[Any], caches: Sequence[Any], slots: Any,
+                    live_rows: Any = None, stream: Any = None) -> None:
+        """Writes new rows of keys and values into paged caches; bytes move as they are.
+
+        Args:
+            rows: tensors [tokens, ...], keys' and values' say; 1 to 4.
+            caches: for each one a tensor [blocks, page, ...] of the same further axes and dtype;
+                strides may be any by which these are runs at one distance.
+            slots: int64 [tokens]: token i goes to place ``slots[i] % page`` of block
+                ``slots[i] // page``, as vLLM's slot_mapping says it; a negative one is skipped.
+                On a GPU they are not compared with the cache's size.
+            live_rows: one int32: tokens past it are not written.
+            stream: as for an op.
+
+        Raises:
+            IsoError: BAD_TENSOR, BAD_COUNT, INVALID_ARGUMENT, DRIVER, UNSUPPORTED (the contract
+                has no `attend`).
+        """
+        caches_of.write(self, rows, caches, slots, live_rows, stream)
 
     def _get(self, name: str, layout: str | None, degrees: str | None, rank: int) -> Op:
         handle, at = ctypes.c_void_p(), None

@@ -17,6 +17,7 @@ from .errors import Status
 BF16, F16, F32 = 0, 1, 2
 INT32 = 3  # indices, positions and sequences
 BITS16 = 4  # uint16: how libraries without bfloat16 hold one
+INT64 = 5  # slots of a cache
 OTHER = -1
 DTYPE_NAMES = ("bf16", "f16", "f32", "i32")
 BYTES = (2, 2, 4, 4)
@@ -26,6 +27,7 @@ _NAMES = {
     "float32": F32,
     "uint16": BITS16,
     "int32": INT32,
+    "int64": INT64,
 }
 
 
@@ -34,7 +36,7 @@ class View:
 
     Attributes:
         address: of the first element; 0 for an empty tensor.
-        dtype: BF16, F16, F32, BITS16, INT32 or OTHER.
+        dtype: BF16, F16, F32, BITS16, INT32, INT64 or OTHER.
         dtype_name: as its own library calls it, for messages.
         cuda: whether the memory is a GPU's, and then ``index``, the GPU, or -1 if unknown.
         readonly: whether its library forbids writing.
@@ -153,7 +155,8 @@ def _view_numpy(x: Any) -> View:
 
 # ---- __cuda_array_interface__ ---------------------------------------------------------------
 
-_TYPESTRS = {"<f4": F32, "<f2": F16, "<u2": BITS16, "<V2": BF16, "|V2": BF16, "<i4": INT32}
+_TYPESTRS = {"<f4": F32, "<f2": F16, "<u2": BITS16, "<V2": BF16, "|V2": BF16, "<i4": INT32,
+             "<i8": INT64}
 
 
 def _view_cuda_interface(x: Any) -> View:
@@ -188,7 +191,8 @@ class _DlTensor(ctypes.Structure):
     ]
 
 
-_DL_DTYPES = {(4, 16): BF16, (2, 16): F16, (2, 32): F32, (1, 16): BITS16, (0, 32): INT32}
+_DL_DTYPES = {(4, 16): BF16, (2, 16): F16, (2, 32): F32, (1, 16): BITS16, (0, 32): INT32,
+              (0, 64): INT64}
 _DL_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
 _DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_MANAGED = 1, 2, 3, 13
 
