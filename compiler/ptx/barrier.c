@@ -81,6 +81,15 @@ PtxMbarrier *ptx_mbarrier(PtxCta *c, const PtxInst *i, u32 address)
     return NULL;
 }
 
+PtxMbarrier *ptx_mbarrier_elsewhere(PtxCta *c, const PtxInst *i, u32 address)
+{
+    PtxMbarrier *b = ptx_mbarrier(c, i, address);
+    if (!b || b->fenced)
+        return b;
+    ptx_fault(c, i, "the mbarrier at %u was initialised without a fence", address);
+    return NULL;
+}
+
 static void complete(PtxCta *c, PtxMbarrier *b)
 {
     c->changes++;

@@ -42,7 +42,10 @@ static PtxMbarrier *barrier_at(PtxCta *c, PtxWarp *w, const PtxInst *i, int arg,
 {
     u64 address = ptx_value(w, &i->args[arg], l) + (u64)i->args[arg].imm;
     *peer = ptx_peer(c, i, &address);
-    return *peer ? ptx_mbarrier(*peer, i, (u32)address) : NULL;
+    if (!*peer)
+        return NULL;
+    return *peer == c ? ptx_mbarrier(c, i, (u32)address)
+                      : ptx_mbarrier_elsewhere(*peer, i, (u32)address);
 }
 
 RUN(arrive)

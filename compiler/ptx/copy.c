@@ -141,7 +141,7 @@ static bool send_bulk(PtxCta *c, PtxBulk bulk, u32 ranks)
         PtxCta *to = c->peer[k];
         if (!(ranks >> k & 1))
             continue;
-        if (!ptx_mbarrier(to, bulk.inst, bulk.barrier))
+        if (!ptx_mbarrier_elsewhere(to, bulk.inst, bulk.barrier))
             return false;
         bulk.delay = c->launch->seed ? (u32)(ptx_random(c) % 4) : 0;
         vec_push(to->arena, &to->bulk, bulk);

@@ -25,6 +25,7 @@
     X(BAR_ARRIVE, "bar.arrive")                                                                    \
     X(BAR_WARP, "bar.warp.sync")                                                                   \
     X(FENCE, "membar.gl")                                                                          \
+    X(FENCE_PROXY, "fence.proxy.async")                                                            \
     X(FENCE_INIT, "fence.mbarrier_init.release.cluster")                                           \
     X(ATOM_INC, "atom.global.inc.u32")                                                             \
     X(ATOM_ADD, "atom.global.add.u32")                                                             \

@@ -68,6 +68,7 @@ typedef struct PtxMbarrier {
     u32 count, pending; /* arrivals of a phase; still missing */
     i64 bytes;          /* still to come in this phase */
     u32 phase;          /* completed ones */
+    bool fenced;        /* engines and other CTAs know of it */
     u32 *told, *knows;  /* clocks: of arrivals, and of those of completed phases */
 } PtxMbarrier;
 
@@ -172,6 +173,8 @@ u8 *ptx_write_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, 
 
 /* ---- barriers (barrier.c) */
 PtxMbarrier *ptx_mbarrier(PtxCta *cta, const PtxInst *inst, u32 address);
+/* For who has not initialised it: a fence must have followed. */
+PtxMbarrier *ptx_mbarrier_elsewhere(PtxCta *cta, const PtxInst *inst, u32 address);
 void ptx_mbarrier_bytes(PtxCta *cta, PtxMbarrier *barrier, i64 bytes);
 /* Warps that wait where all that are left have arrived go on. */
 void ptx_barrier_release(PtxCta *cta);

@@ -327,7 +327,9 @@ RUN(cvta)
 
 RUN(fence)
 {
-    (void)c, (void)w, (void)i, (void)mask;
+    (void)w, (void)mask;
+    for (int k = 0; i->op != PTX_FENCE && k < c->n_mbarriers; k++)
+        c->mbarrier[k].fenced = true;
     return true;
 }
 
@@ -360,6 +362,7 @@ PtxRun ptx_find_memory(const PtxInst *i)
     case PTX_CVTA_LOCAL:
     case PTX_CVTA_PARAM: return ptx_shape(i, "ll") ? cvta : NULL;
     case PTX_FENCE:
+    case PTX_FENCE_PROXY:
     case PTX_FENCE_INIT: return i->n_args == 0 ? fence : NULL;
     default: return NULL;
     }
