@@ -108,8 +108,8 @@ static void put_operand(const AstExpr *e, int least, Text *out)
 static void put_index(const AstIndices *index, Text *out)
 {
     for (int i = 0; i < index->n; i++)
-        text_printf(out, "%s%.*s %.*s", i ? ", " : "[", STR_FMT(index->v[i].axis.text),
-                    STR_FMT(index->v[i].at.text));
+        text_printf(out, "%s%.*s %s%.*s", i ? ", " : "[", STR_FMT(index->v[i].axis.text),
+                    index->v[i].kept ? "= " : "", STR_FMT(index->v[i].at.text));
     put(out, index->n ? "]" : "");
 }
 

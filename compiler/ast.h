@@ -89,6 +89,7 @@ typedef enum ExprKind {
 typedef struct AstIndex {
     Name axis;
     Number at;
+    bool kept; /* vocab = ids: the axis stays, and what is elsewhere becomes -inf */
 } AstIndex;
 
 typedef VEC(AstIndex) AstIndices;

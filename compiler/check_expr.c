@@ -216,6 +216,50 @@ static bool has_block(const Scope *scope, const AstExpr *e)
     return found;
 }
 
+/* The axes at which a local's value is kept at indices. */
+static u64 kept_axes(const Scope *scope, const AstExpr *e)
+{
+    u64 mask = 0;
+    for (int i = 0; i < e->index.n; i++)
+        if (e->index.v[i].kept)
+            mask |= axis_mask(scope->c->contract, axis_of_name(scope->c, e->index.v[i].axis));
+    if (e->kind == EXPR_NAME && e->ref < 0)
+        mask |= kept_axes(scope, scope->op->locals.v[~e->ref].value);
+    for (int i = 0; i < e->args.n; i++)
+        mask |= kept_axes(scope, e->args.v[i]);
+    return mask;
+}
+
+/* What is kept is f32, and neither held nor kept along that axis again. */
+static bool check_kept(Scope *scope, const AstExpr *e, int type, u64 held)
+{
+    u64 kept = 0, own;
+    bool sound = true, again;
+    for (int i = 0; i < e->index.n; i++) {
+        if (!e->index.v[i].kept)
+            continue;
+        own = axis_mask(scope->c->contract, axis_of_name(scope->c, e->index.v[i].axis));
+        again = kept & own;
+        kept |= own;
+        if (type == DT_F32 && !again)
+            continue;
+        Diag *d = fault(scope->c, DIAG_BAD_INDEX, e->span,
+                        again ? "'%.*s' is kept at two indices of one axis"
+                              : "'%.*s' is not f32, and is kept at indices",
+                        STR_FMT(e->name.text));
+        diag_note(scope->c->diags, d, "where the index is another one the value is -inf, f32");
+        sound = false;
+    }
+    if (e->ref < 0)
+        kept |= kept_axes(scope, scope->op->locals.v[~e->ref].value);
+    if (!sound || !(kept & held))
+        return sound;
+    Diag *d = fault(scope->c, DIAG_BAD_INDEX, e->span, "'%.*s' is kept at indices of %.*s, and "
+                    "held there", STR_FMT(e->name.text), STR_FMT(mask_text(scope->c, kept & held)));
+    diag_note(scope->c->diags, d, "reduce it along that axis: max(vocab by tree) z[vocab = ids]");
+    return false;
+}
+
 /* Splits off the indices that a parameter gives, w[vocab ids]; *brought: the axes of these. */
 static bool check_lookups(Scope *scope, const AstExpr *e, u64 mask, u64 *held, u64 *brought,
                           AstIndices *rest)
@@ -230,8 +274,9 @@ static bool check_lookups(Scope *scope, const AstExpr *e, u64 mask, u64 *held, u
             vec_push(c->arena, rest, *index);
             continue;
         }
+        u64 kept = *held, *taken = index->kept ? &kept : held;
         by->used = true;
-        if (!check_held(c, index->axis, mask, e->name.text, held, &id)) {
+        if (!check_held(c, index->axis, mask, e->name.text, taken, &id)) {
             sound = false;
         } else if (by->type == TYPE_REFUSED) {
             c->failed = true; /* told where it is declared */
@@ -294,7 +339,8 @@ static Value check_name(Scope *scope, AstExpr *e)
     Value value = {symbol->type, symbol->mask};
     e->ref = reference(scope, symbol);
     if (!check_lookups(scope, e, symbol->mask, &held, &brought, &constants) ||
-        !check_indices(c, &constants, symbol->mask, symbol->name.text, &held, NULL))
+        !check_indices(c, &constants, symbol->mask, symbol->name.text, &held, NULL) ||
+        !check_kept(scope, e, symbol->type, held))
         return refused;
     value.mask = (value.mask & ~held) | brought;
     return value;

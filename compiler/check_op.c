@@ -266,6 +266,14 @@ bool check_held(Checker *c, Name axis, u64 mask, Str of, u64 *held, int *id)
 static bool check_index(Checker *c, const AstIndex *index, u64 mask, Str of, u64 *held, i64 *at)
 {
     int id;
+    if (index->kept) {
+        Diag *d = fault(c, DIAG_BAD_INDEX, index->at.span,
+                        "'%.*s' is kept at '%.*s', which is no parameter of indices",
+                        STR_FMT(index->axis.text), STR_FMT(index->at.text));
+        diag_note(c->diags, d, "in an expression z[vocab = ids] is z where the index of vocab is "
+                               "what the parameter ids: vocab[tokens] says, and -inf elsewhere");
+        return false;
+    }
     if (!check_held(c, index->axis, mask, of, held, &id))
         return false;
     const Axis *axis = &c->contract->axes[id];

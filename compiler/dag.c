@@ -147,7 +147,7 @@ static const DagNode *fix_value(Builder *b, const DagNode *value, const Fixes *f
         } else if (node.kind == DAG_INPUT || node.kind == DAG_ATTEND) {
             at[i] = fix_node(b, b->nodes.v[i], fixes);
         } else {
-            node.mask = 0;
+            node.mask = node.kind == DAG_ONLY ? b->op->params[~node.fixes[0].at].mask : 0;
             for (int j = 0; j < node.n_args; j++)
                 node.args[j] = at[node.args[j]->number];
             at[i] = intern(b, node);
@@ -184,6 +184,22 @@ static int index_param(const Op *op, const Number *at)
     return -1;
 }
 
+/* z[vocab = ids], of all such indices. */
+static const DagNode *build_kept(Builder *b, const AstExpr *e, const DagNode *value)
+{
+    for (int i = 0; i < e->index.n; i++) {
+        if (!e->index.v[i].kept)
+            continue;
+        int axis = axis_by_name(b->contract, e->index.v[i].axis.text);
+        int by = index_param(b->op, &e->index.v[i].at);
+        Fix *fix = arena_new_of(b->arena, Fix);
+        *fix = (Fix){b->contract->axes[axis].atom, ~(i64)by};
+        value = intern(b, (DagNode){.kind = DAG_ONLY, .type = DT_F32, .n_args = 1, .args = {value},
+                                    .n_fixes = 1, .fixes = fix, .mask = b->op->params[by].mask});
+    }
+    return value;
+}
+
 static const DagNode *build_name(Builder *b, const AstExpr *e)
 {
     const DagNode *value;
@@ -196,13 +212,15 @@ static const DagNode *build_name(Builder *b, const AstExpr *e)
     }
     Fixes fixes = {0};
     for (int i = 0; i < e->index.n; i++) {
+        if (e->index.v[i].kept)
+            continue;
         int axis = axis_by_name(b->contract, e->index.v[i].axis.text);
         int by = index_param(b->op, &e->index.v[i].at);
         fix_axis(b, axis, by >= 0 ? ~(i64)by
                                   : integer_of(number_text(b->contract, &e->index.v[i].at)),
                  &fixes);
     }
-    return fixes.n ? fix_value(b, value, &fixes) : value;
+    return build_kept(b, e, fixes.n ? fix_value(b, value, &fixes) : value);
 }
 
 static const DagNode *build_negation(Builder *b, const AstExpr *e)

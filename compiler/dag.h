@@ -15,6 +15,8 @@ typedef enum DagKind {
     DAG_MUL,
     DAG_DIV,
     DAG_FN,
+    DAG_ONLY,   /* args[0] where the atom of its one fix has the index that a parameter says, else
+                   -inf; its atoms are its own and the operand's */
     DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
     DAG_ATTEND, /* queries, keys, values and maybe sinks: a value of `attend`, some atoms held */
     DAG_DRAW,   /* scores: the index that `draw` gives, as an f32's pattern */

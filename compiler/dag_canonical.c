@@ -93,8 +93,8 @@ const char *dag_kind_name(DagKind kind)
     static const char *const names[] = {
         [DAG_INPUT] = "input", [DAG_CONST] = "const", [DAG_CAST] = "cast", [DAG_NEG] = "neg",
         [DAG_ADD] = "add",     [DAG_SUB] = "sub",     [DAG_MUL] = "mul",   [DAG_DIV] = "div",
-        [DAG_FN] = "fn",       [DAG_REDUCE] = "reduce", [DAG_ATTEND] = "attend",
-        [DAG_DRAW] = "draw",
+        [DAG_FN] = "fn",       [DAG_ONLY] = "only",   [DAG_REDUCE] = "reduce",
+        [DAG_ATTEND] = "attend", [DAG_DRAW] = "draw",
     };
     return names[kind];
 }
@@ -171,6 +171,9 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
         break;
     case DAG_FN:
         text_printf(out, " %s", dag_fn_name(node->fn));
+        break;
+    case DAG_ONLY:
+        fixes_text(order, node->fixes, node->n_fixes, out);
         break;
     case DAG_REDUCE:
         text_printf(out, " %s ", monoid_name(node->monoid));

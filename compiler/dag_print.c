@@ -64,6 +64,10 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
         text_printf(out, "constant ");
         dag_print_constant(node->type, node->bits, out);
         break;
+    case DAG_ONLY:
+        text_printf(out, "only ");
+        dag_print_fixes(contract, op, node->fixes, node->n_fixes, out);
+        break;
     case DAG_FN:
         text_printf(out, "%s", dag_fn_name(node->fn));
         break;

@@ -173,6 +173,15 @@ static void walk_draw(Walk *w, const DagNode *a, const DagNode *b)
     walk_args(w, a, b);
 }
 
+/* z[vocab = ids], by other indices or along another axis. */
+static bool keeps_otherwise(const Walk *w, const DagNode *a, const DagNode *b)
+{
+    return a->kind == DAG_ONLY &&
+           (a->fixes[0].at != b->fixes[0].at ||
+            !str_eq(axes_text(w->arena, &w->a, &a->fixes[0].atom, 1),
+                    axes_text(w->arena, &w->b, &b->fixes[0].atom, 1)));
+}
+
 static void two_ways(Walk *w, const DagNode *a, const DagNode *b)
 {
     report(w);
@@ -241,7 +250,8 @@ static void walk(Walk *w, const DagNode *a, const DagNode *b)
                     dtype_name(b->type));
         walk_args(w, a, b);
     } else if (a->kind != b->kind || (a->kind == DAG_FN && a->fn != b->fn) ||
-               a->kind == DAG_INPUT || a->lse != b->lse || is_swapped(a, b)) {
+               a->kind == DAG_INPUT || keeps_otherwise(w, a, b) || a->lse != b->lse ||
+               is_swapped(a, b)) {
         two_ways(w, a, b);
     } else if (a->kind == DAG_CONST) {
         walk_constants(w, a, b);

@@ -94,15 +94,19 @@ static i64 keep_min_p(Candidate *c, i64 n, float min_p)
 /* Of candidates in order. */
 static i64 keep_top_p(Candidate *c, i64 n, float top_p)
 {
-    u64 total = 0, sum = 0, share;
+    u64 total = 0, sum = 0, share, mass;
     i64 kept = 0;
     for (i64 i = 0; i < n; i++) {
         c[i].mass = iso_draw_mass(iso_pair_scale(c[i].z, c[0].z));
         total += c[i].mass;
     }
     share = iso_draw_share(total, top_p);
-    for (; kept < n && (kept == 0 || sum < share); kept++)
-        sum += c[kept].mass;
+    for (i64 i = 0; i < n && (i == 0 || sum < share); i++) {
+        mass = c[i].mass;
+        if (mass || i == 0)
+            c[kept++] = c[i];
+        sum += mass;
+    }
     return kept;
 }
 

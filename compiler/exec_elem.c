@@ -374,12 +374,43 @@ static void apply(const DagNode *node, const Operands *o)
         break;
     case DAG_INPUT:
     case DAG_CONST:
+    case DAG_ONLY:
     case DAG_REDUCE:
     case DAG_ATTEND:
     case DAG_DRAW:
         return;
     }
     round_run(node->type, o->out, o->n);
+}
+
+/* What is not at the index that a token's element of a parameter says is -inf. */
+static void eval_only(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
+{
+    const ExecJob *job = scope->call->job;
+    const ExecValue *value = exec_eval_over(scope, node->args[0], exec_mask(scope->call, node));
+    const Fix *fix = &node->fixes[0];
+    int own = 0, tokens = 0;
+    ExecWalk walk;
+    while (scope->space.dim[own].atom != fix->atom)
+        own++;
+    while (!looks_up(job, fix, &scope->space.dim[tokens]))
+        tokens++;
+    const ExecDim *along = &scope->space.dim[own], *rows = &scope->space.dim[tokens];
+    u64 others = exec_mask(scope->call, node) & ~((u64)1 << along->atom | (u64)1 << rows->atom);
+    for (i64 t = 0; t < rows->n; t++) {
+        i64 at = looked_up(job, fix, rows->at[t]);
+        for (i64 i = 0; i < along->n; i++) {
+            i64 to = t * stride[tokens] + i * stride[own];
+            i64 from = t * value->stride[tokens] + i * value->stride[own];
+            exec_walk(&walk, &scope->space, others, 2,
+                      (const i64 *const[]){stride, value->stride});
+            while (exec_walk_next(&walk))
+                for (i64 k = 0; k < walk.inner; k++)
+                    out[to + walk.offset[0] + k * walk.step[0]] =
+                        along->at[i] == at ? value->v[from + walk.offset[1] + k * walk.step[1]]
+                                           : iso_bits_f32(0xFF800000u);
+        }
+    }
 }
 
 static void eval_operation(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
@@ -435,6 +466,8 @@ static ExecValue *eval_here(ExecScope *scope, const DagNode *node)
         exec_reduce(scope, exec_reduce_of(scope->call, node), value->v);
     else if (node->kind == DAG_ATTEND)
         exec_attend(scope, node, value->stride, value->v);
+    else if (node->kind == DAG_ONLY)
+        eval_only(scope, node, value->stride, value->v);
     else if (node->kind == DAG_DRAW)
         exec_draw(scope, node, value->stride, value->v);
     else

@@ -85,6 +85,10 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
     case DAG_DRAW:
         write_call(lines, "draw", node, out);
         break;
+    case DAG_ONLY:
+        write_call(lines, "only", node, out);
+        dag_print_fixes(lines->dag->contract, lines->op->op, node->fixes, node->n_fixes, out);
+        break;
     case DAG_NEG:
         text_printf(out, "-");
         write_operand(lines, node->args[0], true, out);
@@ -119,6 +123,7 @@ static const char *rounding_note(const DagNode *node, Arena *arena)
             return "exact";
         return str_format(arena, "rounded to %s", type).s;
     case DAG_NEG:
+    case DAG_ONLY:
         return "exact";
     case DAG_FN:
         return str_format(arena, node->fn == FN_SQRT ? "%s, rounded once"

@@ -31,7 +31,9 @@
  *                                                      along the dimension of the tokens
  *                             "lookup": [atom, binding] } ],   only where there is one: read, for
  *                                                      each token, at the index of the atom that
- *                                                      an earlier binding says; +0 outside
+ *                                                      an earlier binding says, +0
+ *                                                      outside; or the binding itself: it tells
+ *                                                      which index of the last dim is kept
  *             "gemm": { "kernel": "wgmma|stream", "tile": [m, n, k], "stages",
  *                       "leaves_across_ctas": bool, "a": binding, "a_k_inner": bool,
  *                       "rows": [atom], "k": [atom], "roots_out": bool, "roots": n,

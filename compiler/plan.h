@@ -29,7 +29,8 @@ typedef struct Binding {
     int coordinate; /* axis id of a ragged axis's coordinate (position) that the tensor has: its
                        index is what the row's token says; -1: none */
     int lookup;    /* binding of the parameter that says, for each token, at which index of the one
-                      fixed atom with `at` below 0 the tensor is read; -1: none */
+                      fixed atom with `at` below 0 the tensor is read, or itself, where it says what
+                      is kept of that atom; -1: none */
 } Binding;
 
 /* The atom of a binding with a lookup that is looked up. */

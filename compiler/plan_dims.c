@@ -145,7 +145,10 @@ static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
     if (others == MAX_LOOKUPS)
         return plan_misfit(planner, "more than %d operands are read at indices from parameters",
                            MAX_LOOKUPS);
-    binding->lookup = plan_bind(planner, kernel, false, by, NULL, 0, binding->group);
+    if (by == binding->tensor)
+        binding->lookup = kernel->n_bindings;
+    else
+        binding->lookup = plan_bind(planner, kernel, false, by, NULL, 0, binding->group);
     return binding->lookup >= 0;
 }
 
@@ -182,6 +185,9 @@ static bool bind_below(Planner *planner, Kernel *kernel, const DagNode *node,
     if (node->kind == DAG_INPUT)
         return plan_bind(planner, kernel, false, node->param, node->fixes, node->n_fixes,
                          group) >= 0;
+    if (node->kind == DAG_ONLY &&
+        plan_bind(planner, kernel, false, (int)~node->fixes[0].at, node->fixes, 1, group) < 0)
+        return false;
     for (int i = 0; i < node->n_args; i++)
         if (!bind_below(planner, kernel, node->args[i], stop, n_stop, group, seen))
             return false;
@@ -289,6 +295,21 @@ static bool may_merge(const Planner *planner, const Kernel *kernel, const PlanDi
     return true;
 }
 
+/* What is kept is told by the index of the innermost dim. */
+static bool kept_along(Planner *planner, const Kernel *kernel)
+{
+    const PlanDim *inner = &kernel->dims[kernel->n_dims - 1];
+    for (int i = 0; i < kernel->n_bindings; i++) {
+        const Binding *b = &kernel->bindings[i];
+        if (b->lookup == i &&
+            (inner->n_atoms != 1 || inner->atoms[0] != binding_looked_up(b) ||
+             b->has[kernel->n_dims - 1]))
+            return plan_misfit(planner, "it keeps indices of %s, which is not the innermost axis",
+                               plan_axis_text(planner, binding_looked_up(b)));
+    }
+    return true;
+}
+
 bool plan_make_dims(Planner *planner, Kernel *kernel, const Atoms *space, int inner)
 {
     kernel->n_dims = 0;
@@ -310,5 +331,5 @@ bool plan_make_dims(Planner *planner, Kernel *kernel, const Atoms *space, int in
     for (int i = 0; i < kernel->n_bindings; i++)
         if (!plan_match_dims(planner, &kernel->bindings[i], kernel->dims, kernel->n_dims))
             return false;
-    return true;
+    return kept_along(planner, kernel);
 }

@@ -158,6 +158,10 @@ static void json_node(const Json *j, const OpDag *op, const DagNode *node)
     } else {
         if (node->kind == DAG_FN)
             text_printf(j->out, ", \"fn\": \"%s\"", fn_text(node->fn));
+        if (node->kind == DAG_ONLY) {
+            text_printf(j->out, ", \"fixes\": ");
+            json_fixes(j, node->fixes, node->n_fixes);
+        }
         if (node->kind == DAG_REDUCE)
             json_reduce(j, node);
         if (node->kind == DAG_ATTEND)

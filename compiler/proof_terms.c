@@ -220,6 +220,19 @@ static void add_input(Expression *e, const DagNode *node, Text *text)
     }
 }
 
+static void add_kept(Expression *e, const DagNode *node, Text *text)
+{
+    int param = (int)~node->fixes[0].at, found = -1;
+    for (int i = 0; e->kernel && i < e->kernel->n_bindings; i++) {
+        const Binding *b = &e->kernel->bindings[i];
+        if (b->lookup == i && b->tensor == param && binding_looked_up(b) == node->fixes[0].atom)
+            found = i;
+    }
+    if (e->kernel && found < 0)
+        e->difference = STR("what is kept is not bound");
+    text_printf(text, " only %d %d", node->fixes[0].atom, param);
+}
+
 /* Blocks, splits, masks and scales: the node's own, or those that the kernel's text is made from.
  * Its lanes, parts and steps are the clause's by the accumulator's layout, for blocks of 128. */
 static void add_attend(Expression *e, const DagNode *node, Text *text)
@@ -269,6 +282,8 @@ static Digest expression_term(Expression *e, const DagNode *node)
                 node->bits);
     if (node->kind == DAG_INPUT)
         add_input(e, node, &text);
+    if (node->kind == DAG_ONLY)
+        add_kept(e, node, &text);
     if (node->kind == DAG_ATTEND)
         add_attend(e, node, &text);
     if (node->kind == DAG_DRAW)

@@ -195,6 +195,10 @@ u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
     switch (node->kind) {
     case DAG_INPUT: return input_term(t, node, index);
     case DAG_CONST: return ptx_term_const(node->bits);
+    case DAG_ONLY:
+        return index[node->fixes[0].atom] == looked_up(t, &node->fixes[0], index)
+                   ? terms_as_f32(t, node->args[0], index)
+                   : ptx_term_const(0xFF800000u);
     case DAG_REDUCE: return terms_narrow(node->type, terms_reduce(t, node, index));
     case DAG_ATTEND: return terms_attend(t, node, index);
     default: return operation(t, node, index);

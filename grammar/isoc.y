@@ -64,6 +64,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
     AstExpr *expr;
     AstExprs exprs;
     AstIndices indices;
+    AstIndex index_item;
     AstTensors tensors;
     AstStatement *statement;
     AstBlock *block;
@@ -143,6 +144,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
 %type <expr> expr term product_expr reduction unary primary
 %type <exprs> args
 %type <indices> index index_list
+%type <index_item> index_item
 %type <tensors> tensors tensor_groups results
 %type <statement> statement
 %type <block> block
@@ -475,17 +477,23 @@ index:
 ;
 
 index_list:
-  ID number
+  index_item
     {
-        AstIndex at = {$1, $2};
         $$ = (AstIndices){0};
-        vec_push(A, &$$, at);
+        vec_push(A, &$$, $1);
     }
-| index_list ',' ID number
+| index_list ',' index_item
     {
-        AstIndex at = {$3, $4};
         $$ = $1;
-        vec_push(A, &$$, at);
+        vec_push(A, &$$, $3);
+    }
+;
+
+index_item:
+  ID number                         { $$ = (AstIndex){$1, $2, false}; }
+| ID '=' ID
+    {
+        $$ = (AstIndex){$1, {$3.text, true, $3.span}, true};
     }
 ;
 

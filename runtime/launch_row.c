@@ -62,7 +62,10 @@ static iso_status bind_map(const Launch *launch, IsoMapArgs *args)
         if (lookups == ISO_LOOKUPS)
             return iso_fail(ISO_UNSUPPORTED, "op %s reads more than %d operands by indices",
                             launch->op->op->name, ISO_LOOKUPS);
-        args->lookup[lookups++] = bind_lookup(launch, &spec->bindings[i]);
+        args->lookup[lookups] = bind_lookup(launch, &spec->bindings[i]);
+        if (spec->bindings[i].lookup == i)
+            args->lookup[lookups].stride = 1; /* not read at the index, but told it */
+        lookups++;
     }
     return ISO_OK;
 }

@@ -242,8 +242,8 @@ static void check_bindings(Reader *r, MfSpec *spec)
         if (spec->bindings[i].tensor >= op->n_params + op->n_results)
             bad(r, "tensor", "is past the op's tensors");
     for (int i = 0; i < spec->n_bindings; i++)
-        if (spec->bindings[i].lookup >= i)
-            bad(r, "lookup", "is no earlier binding");
+        if (spec->bindings[i].lookup > i)
+            bad(r, "lookup", "is a later binding");
 }
 
 static void read_spec(Reader *r, json_t *object, void *element)

@@ -23,7 +23,7 @@ struct IsoDraw {
 enum { ISO_DRAW_DIGIT = 11, ISO_DRAW_BINS = 1 << ISO_DRAW_DIGIT, ISO_WARP = 32 };
 
 struct IsoDrawShared {
-    IsoU64 mass[ISO_DRAW_BINS];
+    unsigned low[ISO_DRAW_BINS], high[ISO_DRAW_BINS]; // of the masses' sums
     unsigned count[ISO_DRAW_BINS];
     IsoU64 most[ISO_WARP];
     IsoU64 above, total;         // of the found bin: what lies above it; of all bins
@@ -79,11 +79,28 @@ ISO_FN void iso_shared_add(unsigned *to, unsigned v)
                  : "memory");
 }
 
-ISO_FN void iso_shared_add(IsoU64 *to, IsoU64 v)
+ISO_FN unsigned iso_shared_fetch_add(unsigned *to, unsigned v)
 {
-    asm volatile("red.shared.add.u64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(to)),
-                 "l"(v)
+    unsigned old;
+    asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+                 : "=r"(old)
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "r"(v)
                  : "memory");
+    return old;
+}
+
+// By words: shared memory adds 32 bits at a time.
+ISO_FN void iso_draw_add_mass(IsoDrawShared &shared, unsigned bin, IsoU64 mass)
+{
+    const unsigned low = (unsigned)mass, old = iso_shared_fetch_add(&shared.low[bin], low);
+    const unsigned high = (unsigned)(mass >> 32) + (old + low < low);
+    if (high)
+        iso_shared_add(&shared.high[bin], high);
+}
+
+template <bool Mass> ISO_FN IsoU64 iso_draw_bin(const IsoDrawShared &shared, int bin)
+{
+    return Mass ? (IsoU64)shared.high[bin] << 32 | shared.low[bin] : shared.count[bin];
 }
 
 // All scores of a row of n, divided by its temperature: chunk(i, k, z) takes k of them from i on.
@@ -110,13 +127,18 @@ struct IsoDrawKept {
     IsoU64 first, least; // keys
     float most;          // the first's score
     float min_p;
+    bool massive;        // only those with a mass
 };
 
 ISO_FN bool iso_draw_keeps(const IsoDrawKept &kept, IsoU64 key, float z)
 {
     if (key < kept.least)
         return false;
-    return !(kept.min_p > 0.0f) || key == kept.first || iso_pair_scale(z, kept.most) >= kept.min_p;
+    if (key == kept.first || !(kept.massive || kept.min_p > 0.0f))
+        return true;
+    const float weight = iso_pair_scale(z, kept.most);
+    return (!(kept.min_p > 0.0f) || weight >= kept.min_p) &&
+           (!kept.massive || iso_draw_mass(weight) > 0);
 }
 
 // Warp 0 finds the bin in which the sum from above reaches `reach`; of a share, `reach` is told by
@@ -131,7 +153,7 @@ ISO_FN IsoU64 iso_draw_find(IsoDrawShared &shared, IsoU64 above, IsoU64 reach, b
     IsoU64 own = 0, sum, total;
 #pragma unroll 4
     for (int b = top; b > top - EACH; --b)
-        own += Mass ? shared.mass[b] : shared.count[b];
+        own += iso_draw_bin<Mass>(shared, b);
     sum = own;
 #pragma unroll
     for (int by = 1; by < ISO_WARP; by *= 2) {
@@ -151,12 +173,12 @@ ISO_FN IsoU64 iso_draw_find(IsoDrawShared &shared, IsoU64 above, IsoU64 reach, b
     IsoU64 at = above + sum - own;
     if (at < reach && at + own >= reach) {
         int b = top;
-        IsoU64 in = Mass ? shared.mass[b] : shared.count[b];
+        IsoU64 in = iso_draw_bin<Mass>(shared, b);
 #pragma unroll 1
         while (at + in < reach) {
             at += in;
             --b;
-            in = Mass ? shared.mass[b] : shared.count[b];
+            in = iso_draw_bin<Mass>(shared, b);
         }
         shared.digit = (unsigned)b;
         shared.above = at;
@@ -172,6 +194,7 @@ template <int Threads, int Width, bool Mass, class Body>
 ISO_FN void iso_draw_cut(IsoDrawShared &shared, const IsoDraw &draw, unsigned n, bool vector,
                          const Body &body, IsoDrawKept &kept, IsoU64 reach, float share)
 {
+    kept.massive = Mass;
     const int index_bits = 32 - __clz((int)((n - 1) | 1u));
     IsoU64 prefix = 0, above = 0;
     int top = 64;
@@ -186,7 +209,7 @@ ISO_FN void iso_draw_cut(IsoDrawShared &shared, const IsoDraw &draw, unsigned n,
         for (unsigned b = threadIdx.x; b < ISO_DRAW_BINS; b += Threads) {
             shared.count[b] = 0;
             if (Mass)
-                shared.mass[b] = 0;
+                shared.low[b] = shared.high[b] = 0;
         }
         __syncthreads();
         iso_draw_scores<Threads, Width>(
@@ -200,8 +223,8 @@ ISO_FN void iso_draw_cut(IsoDrawShared &shared, const IsoDraw &draw, unsigned n,
                     const unsigned digit = (unsigned)(key >> shift) & digits;
                     iso_shared_add(&shared.count[digit], 1u);
                     if (Mass)
-                        iso_shared_add(&shared.mass[digit],
-                                       iso_draw_mass(iso_pair_scale(z[e], kept.most)));
+                        iso_draw_add_mass(shared, digit,
+                                          iso_draw_mass(iso_pair_scale(z[e], kept.most)));
                 }
             });
         __syncthreads();
@@ -273,6 +296,7 @@ ISO_FN int iso_draw(const IsoDraw &draw, unsigned n, bool vector, const Body &bo
     kept.first = 0;
     kept.most = 0.0f;
     kept.min_p = 0.0f;
+    kept.massive = false;
     if (greedy || limited) {
         IsoU64 best = 0;
         iso_draw_scores<Threads, Width>(

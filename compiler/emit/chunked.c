@@ -42,6 +42,12 @@ static Str row_input(void *user, const DagNode *node)
     return str_format(c->k->arena, "*p%d", b);
 }
 
+static Str element_kept(void *user, const DagNode *node)
+{
+    const Chunked *c = user;
+    return str_format(c->k->arena, "i + e == l%d", kernel_kept(c->k->kernel, -1, node));
+}
+
 static Str element_input(void *user, const DagNode *node)
 {
     const Chunked *c = user;
@@ -124,13 +130,17 @@ static void pointer(Chunked *c, int binding)
         Str index = index_text(c, b, d);
         text_printf(&at, " + %.*s * map.view[%d].stride[%d]", STR_FMT(index), binding, d);
     }
-    if (looks_up_row(c, binding)) {
+    bool own = b->lookup == binding;
+    if (looks_up_row(c, binding) && !own) {
         writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
                     binding, b->lookup, lookup_number(c, binding));
         text_printf(&at, " + (l%d < 0 ? 0 : l%d)", binding, binding);
     }
     writer_line(&c->k->body, "%s%s *const p%d = (%s%s *)map.view[%d].ptr%.*s;", constant, type,
                 binding, constant, type, binding, STR_FMT(text_str(&at)));
+    if (own)
+        writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
+                    binding, binding, lookup_number(c, binding));
     if (has_inner(c, binding))
         writer_line(&c->k->body, "const long long s%d = map.view[%d].stride[%d];", binding,
                     binding, c->inner);
@@ -191,7 +201,7 @@ void chunked_loop(Chunked *c, int width, ExprScope *element)
     writer_line(&c->k->body, "#pragma unroll");
     writer_open(&c->k->body, "for (int e = 0; e < %d; ++e)", width);
     *element = (ExprScope){.w = &c->k->body, .outer = &c->row, .census = &c->k->census,
-                           .input = element_input, .user = c};
+                           .input = element_input, .kept = element_kept, .user = c};
 }
 
 static const DagNode **piece_values(Chunked *c, bool inner, int *n)

@@ -43,6 +43,8 @@ typedef struct ExprScope {
     Census *census;
     /* The text that reads an input here. */
     Str (*input)(void *user, const struct DagNode *node);
+    /* The condition under which an ONLY has its operand's value here. */
+    Str (*kept)(void *user, const struct DagNode *node);
     void *user;
     VEC(const DagNode *) nodes;
     VEC(Str) names;
@@ -70,6 +72,8 @@ const DagNode *expr_product(const DagNode *reduce);
 
 /* Index of the binding that reads the input, or takes the piece; group: Binding.group. */
 int kernel_input(const Kernel *kernel, int group, const DagNode *node);
+/* The binding that says what an ONLY keeps. */
+int kernel_kept(const Kernel *kernel, int group, const DagNode *node);
 int kernel_piece(const Kernel *kernel, int group, const DagPiece *piece);
 const Tensor *binding_tensor(const Kernel *kernel, int binding);
 u64 dim_mask(const PlanDim *dim);

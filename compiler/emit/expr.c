@@ -89,6 +89,13 @@ static Str called(ExprScope *scope, const DagNode *node)
     return expr_round_text(arena, node->type, f32);
 }
 
+static Str only(ExprScope *scope, const DagNode *node)
+{
+    Str a = expr_f32(scope, node->args[0]), kept = scope->kept(scope->user, node);
+    return str_format(scope->w->text.arena, "%.*s ? %.*s : iso_bits_f32(0xFF800000u)",
+                      STR_FMT(kept), STR_FMT(a));
+}
+
 static Str cast(ExprScope *scope, const DagNode *node)
 {
     if (node->args[0]->type == node->type)
@@ -107,6 +114,7 @@ static Str computed(ExprScope *scope, const DagNode *node)
     case DAG_MUL: return binary(scope, node, "iso_mul", &scope->census->mul);
     case DAG_DIV: return binary(scope, node, "iso_div", &scope->census->div);
     case DAG_FN: return called(scope, node);
+    case DAG_ONLY: return only(scope, node);
     case DAG_CONST:
     case DAG_ATTEND:
     case DAG_DRAW:
@@ -196,6 +204,11 @@ static int find_binding(const Kernel *kernel, int group, bool result, int tensor
 int kernel_input(const Kernel *kernel, int group, const DagNode *node)
 {
     return find_binding(kernel, group, false, node->param, node->fixes, node->n_fixes);
+}
+
+int kernel_kept(const Kernel *kernel, int group, const DagNode *node)
+{
+    return find_binding(kernel, group, false, (int)~node->fixes[0].at, node->fixes, 1);
 }
 
 int kernel_piece(const Kernel *kernel, int group, const DagPiece *piece)

@@ -30,7 +30,7 @@
     X(ATOM_INC, "atom.global.inc.u32")                                                             \
     X(ATOM_ADD, "atom.global.add.u32")                                                             \
     X(RED_ADD_32, "red.shared.add.u32")                                                            \
-    X(RED_ADD_64, "red.shared.add.u64")                                                            \
+    X(ATOM_SHARED_ADD, "atom.shared.add.u32")                                                      \
     X(SHFL_DOWN, "shfl.sync.down.b32")                                                             \
     X(SHFL_UP, "shfl.sync.up.b32")                                                                 \
     X(SHFL_BFLY, "shfl.sync.bfly.b32")                                                             \

@@ -288,31 +288,35 @@ RUN(atomic_add)
     return atomic(c, w, i, mask, false);
 }
 
-static bool reduce_shared(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, u32 bytes)
+static bool add_shared(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, u32 *old)
 {
-    const PtxArg *at = &i->args[0];
+    const PtxArg *at = &i->args[old ? 1 : 0];
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
-        u64 address = ptx_value(w, at, l) + (u64)at->imm, sum = 0;
-        const u8 *from = ptx_read_at(c, i, PTX_SHARED, address, bytes);
-        u8 *to = from ? ptx_write_at(c, i, PTX_SHARED, address, bytes) : NULL;
+        u64 address = ptx_value(w, at, l) + (u64)at->imm;
+        u32 sum;
+        const u8 *from = ptx_read_at(c, i, PTX_SHARED, address, 4);
+        u8 *to = from ? ptx_write_at(c, i, PTX_SHARED, address, 4) : NULL;
         if (!to)
             return false;
-        memcpy(&sum, from, bytes);
-        sum += ptx_value(w, &i->args[1], l);
-        memcpy(to, &sum, bytes);
+        memcpy(&sum, from, 4);
+        u32 before = sum;
+        sum += (u32)ptx_value(w, at + 1, l);
+        if (old)
+            old[l] = before;
+        memcpy(to, &sum, 4);
     }
     return true;
 }
 
 RUN(red_add_32)
 {
-    return reduce_shared(c, w, i, mask, 4);
+    return add_shared(c, w, i, mask, NULL);
 }
 
-RUN(red_add_64)
+RUN(atom_shared_add)
 {
-    return reduce_shared(c, w, i, mask, 8);
+    return add_shared(c, w, i, mask, ptx_row32(w, i, 0));
 }
 
 /* Spaces have one address each way here. */
@@ -357,7 +361,7 @@ PtxRun ptx_find_memory(const PtxInst *i)
     case PTX_ATOM_INC: return ptx_shape(i, "rar") ? atomic_inc : NULL;
     case PTX_ATOM_ADD: return ptx_shape(i, "rar") ? atomic_add : NULL;
     case PTX_RED_ADD_32: return ptx_shape(i, "ar") ? red_add_32 : NULL;
-    case PTX_RED_ADD_64: return ptx_shape(i, "al") ? red_add_64 : NULL;
+    case PTX_ATOM_SHARED_ADD: return ptx_shape(i, "rar") ? atom_shared_add : NULL;
     case PTX_CVTA:
     case PTX_CVTA_LOCAL:
     case PTX_CVTA_PARAM: return ptx_shape(i, "ll") ? cvta : NULL;

@@ -371,6 +371,7 @@ static int written_operands(const PtxInst *i)
     case PTX_CVTA_LOCAL:
     case PTX_ATOM_INC:
     case PTX_ATOM_ADD:
+    case PTX_ATOM_SHARED_ADD:
     case PTX_BALLOT:
     case PTX_MAPA:
     case PTX_MBAR_TRY: return 1;

@@ -204,6 +204,13 @@ static uint32_t node_value(const Frame *f, int number)
     }
     if (!strcmp(node->kind, "const"))
         return node->bits;
+    if (!strcmp(node->kind, "only")) {
+        int atom = node->fixes[0].atom;
+        need_binding(f, false, (int)~node->fixes[0].at, node->fixes, 1);
+        return f->index[atom] == looked_up(f, ~node->fixes[0].at, atom)
+                   ? node_value(f, node->args[0])
+                   : 0xFF800000u;
+    }
     if (!strcmp(node->kind, "reduce")) {
         if (!f->have[number])
             die("%s: a %s kernel uses a reduction it does not compute", f->kernel->op->name,

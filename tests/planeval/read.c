@@ -140,6 +140,8 @@ static void node_read(json_t *o, int index, Node *node)
             if ((node->args[i] = args[i]) >= index)
                 die("node %d uses a later one", index);
     }
+    if (!strcmp(node->kind, "only"))
+        node->fixes = fixes(o, &node->n_fixes);
     if (!strcmp(node->kind, "fn"))
         node->name = text(o, "fn");
     if (!strcmp(node->kind, "reduce")) {

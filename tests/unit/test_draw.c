@@ -172,8 +172,8 @@ static void keep(const float *z, int k, float p, float m, bool *kept)
     for (int v = 0; v < VOCAB; v++)
         total += all[v] ? (u64)(iso_pair_scale(z[v], z[first]) * 0x1p40f) : 0;
     for (int v = 0; v < VOCAB; v++)
-        kept[v] &= v == first ||
-                   mass_before(z, all, v, z[first]) < (u64)(total * share >> 24);
+        kept[v] &= v == first || ((u64)(iso_pair_scale(z[v], z[first]) * 0x1p40f) &&
+                                  mass_before(z, all, v, z[first]) < (u64)(total * share >> 24));
 }
 
 static int greatest(const float *z, const bool *kept, u32 seed, u32 stream, u32 position)

@@ -26,6 +26,12 @@ static const char text[] =
     "}\n"
     "op less(ids: vocab[tokens], z: f32[tokens, vocab]) -> y: f32[tokens] {\n"
     "    y = z[vocab ids] - (max(vocab by chain) z);\n"
+    "}\n"
+    "op kept(ids: vocab[tokens], z: f32[tokens, vocab]) -> y: f32[tokens, vocab] {\n"
+    "    y = z[vocab = ids];\n"
+    "}\n"
+    "op most(ids: vocab[tokens], z: f32[tokens, vocab]) -> y: f32[tokens] {\n"
+    "    k = -z;  y = max(vocab by lanes 4 by 1 { chain } pairwise f32) k[vocab = ids];\n"
     "}\n";
 
 static Front f;
@@ -125,6 +131,25 @@ START_TEST(an_index_outside_picks_zeros)
 }
 END_TEST
 
+START_TEST(what_is_kept_is_minus_infinity_elsewhere)
+{
+    static float kept[TOKENS * VOCAB];
+    ids[2 * 5] = -1;
+    for (int i = 0; i < TOKENS * VOCAB; i++)
+        all[i] = (float)(i * 37 % 101);
+    ExecTensor z = {.data = all, .stride = {VOCAB, 1}};
+    run(4, (ExecTensor[]){IDS, z}, (ExecTensor){.data = kept, .stride = {VOCAB, 1}}, whole);
+    run(5, (ExecTensor[]){IDS, z}, (ExecTensor){.data = one, .stride = {1}}, whole);
+    for (int t = 0; t < TOKENS; t++) {
+        for (int v = 0; v < VOCAB; v++)
+            ck_assert_uint_eq(iso_f32_bits(kept[t * VOCAB + v]),
+                              v == ids[2 * t] ? iso_f32_bits(all[t * VOCAB + v]) : 0xFF800000u);
+        ck_assert_uint_eq(iso_f32_bits(one[t]),
+                          t == 5 ? 0xFF800000u : iso_f32_bits(-all[t * VOCAB + ids[2 * t]]));
+    }
+}
+END_TEST
+
 START_TEST(the_graph_as_text)
 {
     Text out = {.arena = f.arena}, hashed = {.arena = f.arena};
@@ -156,6 +181,7 @@ Suite *index_suite(void)
     tcase_add_test(tc, elements_of_a_product);
     tcase_add_test(tc, beside_a_reduction_of_the_axis);
     tcase_add_test(tc, an_index_outside_picks_zeros);
+    tcase_add_test(tc, what_is_kept_is_minus_infinity_elsewhere);
     tcase_add_test(tc, the_graph_as_text);
     suite_add_tcase(suite, tc);
     return suite;
