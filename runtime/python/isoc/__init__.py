@@ -11,12 +11,18 @@ torch's current stream; on the device "cpu" they return when done. Errors are :c
 """
 
 from ._native import lib as _lib
+from .engine import Answer, Engine, Request
 from .errors import IsoError, Status
+from .group import Group
 from .keys import Keys
 from .memory import workspaces
+from .model import Difference, Model, Sequence, Sizes, trace_diff
 from .module import Module, load
 from .op import Op, TensorSpec
+from .receipt import Receipt
 
 __version__: str = _lib.iso_version().decode()
 
-__all__ = ["IsoError", "Keys", "Module", "Op", "Status", "TensorSpec", "load", "workspaces"]
+__all__ = ["Answer", "Difference", "Engine", "Group", "IsoError", "Keys", "Model", "Module", "Op",
+           "Receipt", "Request", "Sequence", "Sizes", "Status", "TensorSpec", "load", "trace_diff",
+           "workspaces"]

@@ -88,6 +88,20 @@ CALLS: dict[str, list[object]] = {
     "iso_op_kernel": [c_void_p, c_int, c_int64, c_int, _text],
     "iso_cache_write": [c_void_p, c_void_p, c_void_p],
 }
+# Of iso_group.h and iso_model.h, whose structures are in group.py and model.py.
+GROUP_CALLS: dict[str, list[object]] = {
+    "iso_group_create": [POINTER(c_void_p), c_void_p, c_void_p],
+    "iso_group_status": [c_void_p],
+}
+MODEL_CALLS: dict[str, list[object]] = {
+    "iso_model_size": [c_void_p, c_void_p, c_int, c_void_p],
+    "iso_model_load": [POINTER(c_void_p), c_void_p, c_void_p],
+    "iso_model_weights": [c_void_p, _digest],
+    "iso_model_step": [c_void_p, c_void_p],
+    "iso_model_value": [c_void_p, c_char_p, c_int64, POINTER(Tensor)],
+    "iso_model_trace": [c_void_p, c_char_p],
+    "iso_trace_diff": [c_char_p, c_char_p, c_void_p],
+}
 TEXTS: dict[str, list[object]] = {
     "iso_version": [],
     "iso_status_string": [c_int],
@@ -95,6 +109,11 @@ TEXTS: dict[str, list[object]] = {
     "iso_module_op_name": [c_void_p, c_int],
     "iso_module_layout_name": [c_void_p, c_int],
 }
+MODEL_TEXTS: dict[str, list[object]] = {
+    "iso_model_input_name": [c_void_p, c_int],
+    "iso_model_output_name": [c_void_p, c_int],
+}
+VOIDS = ("iso_module_unload", "iso_group_destroy", "iso_model_unload")
 
 
 def _open() -> ctypes.CDLL:
@@ -108,11 +127,14 @@ def _open() -> ctypes.CDLL:
             f"isoc cannot open {path}: {problem}; install isoc's wheel, or set ISOC_LIBRARY to "
             "the libiso.so that `make` builds"
         ) from problem
-    for names, result in ((CALLS, c_int), (TEXTS, c_char_p)):
+    for names, result in ((CALLS, c_int), (GROUP_CALLS, c_int), (MODEL_CALLS, c_int),
+                          (TEXTS, c_char_p), (MODEL_TEXTS, c_char_p)):
         for name, types in names.items():
             function = getattr(library, name)
             function.argtypes, function.restype = types, result
-    library.iso_module_unload.argtypes, library.iso_module_unload.restype = [c_void_p], None
+    for name in VOIDS:
+        function = getattr(library, name)
+        function.argtypes, function.restype = [c_void_p], None
     return library
 
 
