@@ -103,7 +103,8 @@ static iso_status open_group(iso_group *group, const iso_group_config *config)
         status = store_open(&group->store, &meeting);
     if (!status)
         status = meet(group, config);
-    PlaneConfig plane = {group->store, group->rank, group->ranks, group->bytes, group->timeout};
+    PlaneConfig plane = {group->store, group->rank,    group->ranks,
+                         group->bytes, group->timeout, config->island};
     if (status)
         return status;
     return group->module->device == ISO_CPU

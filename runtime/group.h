@@ -1,6 +1,9 @@
 /* What a group holds, and the planes that move its bytes; shared by the files of libiso.
  * Ownership: iso_group owns its store and plane; slots and scratch belong to the plane.
  *
+ * Ranks that share memory are near, the others far: of a far rank's slots each keeps a copy, which
+ * a sync brings up to date where this rank needs it.
+ *
  * Every rank has slots of equal size that its peers can read: a call takes the next one. A sync
  * tells every peer that all this rank did before it is done and waits for the same from each. Since
  * every call that uses a slot has a sync, and a slot is taken again two calls later at the
@@ -20,12 +23,33 @@ typedef struct Copy {
 } Copy;
 
 typedef struct Plane Plane;
+typedef struct GroupPlan GroupPlan;
+
+/* What a sync makes known: what of a slot one rank needs of another. */
+typedef enum Stage { STAGE_NOTHING, STAGE_PARAMS, STAGE_ROOTS, STAGE_RESULTS } Stage;
+
+typedef struct Parcels {
+    Stage stage;
+    const GroupPlan *plan;
+    int slot;
+} Parcels;
+
+typedef struct Parcel {
+    size_t offset, bytes; /* in the slot */
+} Parcel;
+
+enum { MOST_PLANES = 64, MOST_PARCELS = 64 };
+
+/* The same on all ranks, in the same order. */
+iso_status plan_parcels(const Parcels *parcels, int from, int to, Parcel parcel[MOST_PARCELS],
+                        int *n);
 
 typedef struct PlaneConfig {
     Store *store;
     int rank, ranks;
     size_t bytes; /* of a slot, a multiple of 256 */
     double timeout;
+    int island; /* ranks of other islands are far */
 } PlaneConfig;
 
 /* How a wait ended. */
@@ -40,7 +64,7 @@ typedef struct PlaneKind {
     /* The slot that the next call takes; the tag is for a sync that this may need. */
     iso_status (*begin)(Plane *plane, uint32_t tag, void *stream, int *slot);
     /* Host planes fail here; stream planes later, in `failure`. */
-    iso_status (*sync)(Plane *plane, uint32_t tag, void *stream);
+    iso_status (*sync)(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream);
     iso_status (*copy)(Plane *plane, const Copy *copy, void *stream);
     void (*failure)(Plane *plane, PlaneFailure *failure);
 } PlaneKind;

@@ -22,7 +22,7 @@ typedef struct Send {
     size_t offset;
 } Send;
 
-typedef struct GroupPlan {
+struct GroupPlan {
     const iso_op *op;
     int64_t rows;
     uint64_t placed; /* parameters that are given as the op needs them: they do not move */
@@ -32,7 +32,7 @@ typedef struct GroupPlan {
     Fetch fetch[2 * PLAN_RESULTS];
     Send send[PLAN_RESULTS];
     size_t slot_bytes, scratch_bytes;
-} GroupPlan;
+};
 
 iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan *plan);
 iso_status group_plan_placed(const iso_op *op, int64_t rows, size_t two_shot, uint64_t placed,

@@ -10,7 +10,7 @@ typedef struct Call {
     const iso_op *op;
     const GroupPlan *plan;
     const iso_run *run;
-    int slot, stage;
+    int slot, syncs;
     iso_tensor part[PLAN_TENSORS], join[PLAN_TENSORS]; /* as each phase takes them */
 } Call;
 
@@ -20,11 +20,12 @@ static char *slot_of(const Call *call, int rank, size_t offset)
     return group->plane->slots[rank] + group->bytes * (size_t)call->slot + offset;
 }
 
-static iso_status sync_ranks(Call *call)
+static iso_status sync_ranks(Call *call, Stage stage)
 {
     iso_group *group = call->group;
-    uint32_t tag = group_tag(group, call->op, call->run->rows, call->stage++);
-    iso_status status = group->plane->kind->sync(group->plane, tag, call->run->stream);
+    Parcels parcels = {stage, call->plan, call->slot};
+    uint32_t tag = group_tag(group, call->op, call->run->rows, call->syncs++);
+    iso_status status = group->plane->kind->sync(group->plane, tag, &parcels, call->run->stream);
     if (!status)
         return ISO_OK;
     PlaneFailure failure;
@@ -122,7 +123,7 @@ static iso_status fetch_params(Call *call)
         if (!plan->fetch[i].slice)
             status = offer(call, &plan->fetch[i]);
     if (!status && plan->n_gathers)
-        status = sync_ranks(call);
+        status = sync_ranks(call, STAGE_PARAMS);
     for (int i = 0; i < plan->n_fetches && !status; i++)
         status = plan->fetch[i].slice ? slice(call, &plan->fetch[i])
                                       : gather(call, &plan->fetch[i]);
@@ -177,7 +178,7 @@ static iso_status receive(Call *call, const Send *send, const iso_tensor *result
 static iso_status send_results(Call *call, const iso_tensor *tensors)
 {
     const GroupPlan *plan = call->plan;
-    iso_status status = plan->n_sends ? sync_ranks(call) : ISO_OK;
+    iso_status status = plan->n_sends ? sync_ranks(call, STAGE_RESULTS) : ISO_OK;
     for (int i = 0; i < plan->n_sends && !status; i++)
         status = receive(call, &plan->send[i], &tensors[plan->send[i].tensor]);
     return status;
@@ -195,7 +196,7 @@ static iso_status run_joined(Call *call, int n)
     iso_status status = iso_op_part(call->op, call->part, n,
                                     slot_of(call, call->op->rank, plan->roots), call->run);
     if (!status)
-        status = sync_ranks(call);
+        status = sync_ranks(call, STAGE_ROOTS);
     if (status)
         return status;
     if (!plan->two_shot)
@@ -208,7 +209,7 @@ static iso_status run_call(Call *call, const iso_tensor *tensors, int n)
 {
     const GroupPlan *plan = call->plan;
     Plane *plane = call->group->plane;
-    uint32_t tag = group_tag(call->group, call->op, call->run->rows, call->stage++);
+    uint32_t tag = group_tag(call->group, call->op, call->run->rows, call->syncs++);
     iso_status status = ISO_OK;
     if (plan->slot_bytes)
         status = plane->kind->begin(plane, tag, call->run->stream, &call->slot);

@@ -40,6 +40,8 @@ typedef struct iso_group_config {
     size_t two_shot;        /* bytes of one rank's roots times its peers above which each rank joins
                                a share of the rows and passes on results; 0: as measured; moves no
                                bit */
+    int island;             /* ranks of one island reach each other's memory, if their host and GPUs
+                               allow; all are of island 0 by default, which their hosts divide */
 } iso_group_config;
 
 /* Collective: returns when every rank has come. ISO_BOOTSTRAP, ISO_RANK_TIMEOUT, ISO_RANK_LOST,

@@ -37,8 +37,9 @@ typedef struct CudaPlane {
 
 /* ---- calls ---- */
 
-static iso_status cuda_sync(Plane *plane, uint32_t tag, void *stream)
+static iso_status cuda_sync(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream)
 {
+    (void)parcels;
     CudaPlane *p = (CudaPlane *)plane;
     CuAddress peers = p->memory + HEAD_PEERS, flags = p->memory + HEAD_FLAGS;
     CuAddress state = p->memory + HEAD_STATE;
@@ -68,7 +69,7 @@ static iso_status cuda_begin(Plane *plane, uint32_t tag, void *stream, int *slot
     if (p->capture == id)
         return ISO_OK;
     p->capture = id;
-    return cuda_sync(plane, tag, stream);
+    return cuda_sync(plane, tag, &(Parcels){STAGE_NOTHING, NULL, 0}, stream);
 }
 
 static iso_status cuda_copy(Plane *plane, const Copy *copy, void *stream)

@@ -21,6 +21,8 @@ typedef struct Shared {
 
 typedef struct SharedPlane {
     Plane plane;
+    char *shared_slots[GROUP_RANKS], *copies; /* copies: of far ranks' slots */
+    bool far[GROUP_RANKS];
     Shared *shared;
     size_t size;
     uint32_t epoch;
@@ -33,6 +35,7 @@ static void shared_close(Plane *plane)
     SharedPlane *p = (SharedPlane *)plane;
     if (p->shared)
         munmap(p->shared, p->size);
+    free(p->copies);
     free(plane->scratch);
     free(p);
 }
@@ -88,8 +91,26 @@ static iso_status await(SharedPlane *p, int rank, uint32_t epoch, uint32_t tag)
     return (uint32_t)(flag >> 32) == epoch && (uint32_t)flag != tag ? ISO_DISORDER : ISO_OK;
 }
 
+/* What a far rank sends is what a network would carry, no more. */
+static iso_status fetch_parcels(SharedPlane *p, const Parcels *parcels)
+{
+    const PlaneConfig *config = &p->plane.config;
+    iso_status status = ISO_OK;
+    for (int r = 0; r < config->ranks && !status; r++) {
+        size_t slot = config->bytes * (size_t)parcels->slot;
+        Parcel parcel[MOST_PARCELS];
+        int n = 0;
+        if (p->far[r])
+            status = plan_parcels(parcels, r, config->rank, parcel, &n);
+        for (int i = 0; i < n; i++)
+            memcpy(p->plane.slots[r] + slot + parcel[i].offset,
+                   p->shared_slots[r] + slot + parcel[i].offset, parcel[i].bytes);
+    }
+    return status;
+}
+
 /* A rank that failed tells nobody of later syncs, so that none takes what it could not finish. */
-static iso_status shared_sync(Plane *plane, uint32_t tag, void *stream)
+static iso_status shared_sync(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream)
 {
     SharedPlane *p = (SharedPlane *)plane;
     (void)stream;
@@ -101,7 +122,7 @@ static iso_status shared_sync(Plane *plane, uint32_t tag, void *stream)
                               (uint64_t)epoch << 32 | tag, memory_order_release);
     for (int r = 0; r < plane->config.ranks && !p->failure.status; r++)
         p->failure = (PlaneFailure){await(p, r, epoch, tag), r, tag};
-    return p->failure.status;
+    return p->failure.status ? p->failure.status : fetch_parcels(p, parcels);
 }
 
 static void shared_failure(Plane *plane, PlaneFailure *failure)
@@ -173,6 +194,31 @@ static iso_status share_memory(SharedPlane *p)
     return own ? own : status;
 }
 
+/* Ranks of other islands are treated as if their memory could not be read; 0xCD shows what did not
+ * come. */
+static iso_status find_far(SharedPlane *p)
+{
+    const PlaneConfig *config = &p->plane.config;
+    int islands[GROUP_RANKS], n = 0;
+    size_t bytes = config->bytes * SLOTS;
+    iso_status status = store_gather(config->store, &config->island, sizeof(int), islands);
+    for (int r = 0; r < config->ranks; r++) {
+        p->shared_slots[r] = p->plane.slots[r] = (char *)(p->shared + 1) + bytes * (size_t)r;
+        p->far[r] = !status && islands[r] != config->island;
+        n += p->far[r];
+    }
+    if (status || n == 0)
+        return status;
+    p->copies = malloc(bytes * (size_t)n);
+    if (!p->copies)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for copies of %d ranks' slots", n);
+    memset(p->copies, 0xCD, bytes * (size_t)n);
+    for (int r = 0, i = 0; r < config->ranks; r++)
+        if (p->far[r])
+            p->plane.slots[r] = p->copies + bytes * (size_t)i++;
+    return ISO_OK;
+}
+
 iso_status plane_shared_open(const PlaneConfig *config, Plane **plane)
 {
     *plane = NULL;
@@ -184,12 +230,12 @@ iso_status plane_shared_open(const PlaneConfig *config, Plane **plane)
     iso_status status = share_memory(p);
     if (!status && !(p->plane.scratch = aligned_alloc(256, config->bytes)))
         status = iso_fail(ISO_OUT_OF_MEMORY, "no %zu bytes of scratch", config->bytes);
+    if (!status)
+        status = find_far(p);
     if (status) {
         shared_close(&p->plane);
         return status;
     }
-    for (int r = 0; r < config->ranks; r++)
-        p->plane.slots[r] = (char *)(p->shared + 1) + config->bytes * SLOTS * (size_t)r;
     *plane = &p->plane;
     return ISO_OK;
 }

@@ -168,6 +168,12 @@ const iso_op *op_of(const iso_module *module, const char *name, const char *layo
 iso_group *join_group(const iso_module *module, const char *where, int rank, int ranks,
                       double timeout, size_t bytes, size_t two_shot)
 {
+    return join_island(module, where, rank, ranks, timeout, bytes, two_shot, 0);
+}
+
+iso_group *join_island(const iso_module *module, const char *where, int rank, int ranks,
+                       double timeout, size_t bytes, size_t two_shot, int island)
+{
     iso_group *group;
     iso_group_config config = {.size = sizeof config,
                                .rank = rank,
@@ -175,7 +181,8 @@ iso_group *join_group(const iso_module *module, const char *where, int rank, int
                                .bootstrap = where,
                                .timeout = timeout,
                                .bytes = bytes,
-                               .two_shot = two_shot};
+                               .two_shot = two_shot,
+                               .island = island};
     must(iso_group_create(&group, module, &config), "iso_group_create");
     return group;
 }

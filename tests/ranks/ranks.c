@@ -35,14 +35,20 @@ typedef struct Bits {
     Whole *whole; /* one per op and row count */
 } Bits;
 
-/* Every case with one-shot joins, then with two-shot ones, then by the default. */
+/* Every case with one-shot joins, with two-shot ones, and by the default; then amid ranks whose
+ * memory cannot be read: all the others, or all but a neighbour. */
 static int bits_rank(int rank, int ranks, void *user)
 {
-    static const size_t two_shot[] = {SIZE_MAX, 1, 0};
+    static const struct {
+        size_t two_shot;
+        int island; /* ranks of one; 0: all */
+    } ways[] = {{SIZE_MAX, 0}, {1, 0}, {0, 0}, {SIZE_MAX, 1}, {1, 2}};
     const Bits *bits = user;
     int bad = 0;
-    for (size_t way = 0; way < sizeof two_shot / sizeof two_shot[0]; way++) {
-        iso_group *group = join_group(bits->module, where, rank, ranks, 120, BYTES, two_shot[way]);
+    for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
+        iso_group *group = join_island(bits->module, where, rank, ranks, 120, BYTES,
+                                       ways[way].two_shot,
+                                       ways[way].island ? rank / ways[way].island : 0);
         for (int i = 0; i < bits->n; i++) {
             const Whole *whole = &bits->whole[i];
             int64_t differ;

@@ -32,6 +32,8 @@ int64_t rank_differs(const Whole *whole, const iso_op *op, const iso_tensor *ten
 
 iso_group *join_group(const iso_module *module, const char *where, int rank, int ranks,
                       double timeout, size_t bytes, size_t two_shot);
+iso_group *join_island(const iso_module *module, const char *where, int rank, int ranks,
+                       double timeout, size_t bytes, size_t two_shot, int island);
 /* One op over the group, on the CPU. */
 iso_status run_op(iso_group *group, const Whole *whole, const iso_op *op, int64_t *differ);
 const iso_op *op_of(const iso_module *module, const char *name, const char *layout, int rank);
