@@ -87,6 +87,7 @@ typedef struct CuLaunchConfig {
     X(context_get, "cuCtxGetCurrent", (CuContext * context))                                       \
     X(context_set, "cuCtxSetCurrent", (CuContext context))                                         \
     X(context_device, "cuCtxGetDevice", (CuDevice * device))                                       \
+    X(context_sync, "cuCtxSynchronize", (void))                                                    \
     X(module_load, "cuModuleLoadData", (CuModule * module, const void *image))                     \
     X(module_unload, "cuModuleUnload", (CuModule module))                                          \
     X(module_function, "cuModuleGetFunction",                                                      \

@@ -1,5 +1,6 @@
 /* Groups: the ranks meet, compare what they have loaded, and open the plane that joins them. */
 #include "group.h"
+#include "nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,10 +19,20 @@ static int environment_int(const char *name, int otherwise)
 /* Two H200s: one shot wins to 8 MiB of roots, two from 32 MiB. */
 enum { DEFAULT_BYTES = 64 << 20, DEFAULT_TIMEOUT = 60, DEFAULT_TWO_SHOT = 24 << 20 };
 
-static iso_status take_config(iso_group *group, const iso_group_config *config,
-                              StoreConfig *meeting)
+static iso_status take_ranks(iso_group *group, const iso_group_config *config,
+                             StoreConfig *meeting)
 {
     bool given = config->ranks != 0;
+    meeting->where = config->bootstrap;
+    if (config->nccl_comm && group->module->device != ISO_CUDA)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_group_config.nccl_comm is for ISO_CUDA");
+    if (config->nccl_comm) {
+        iso_status status = meet_nccl(group->module->driver, config->nccl_comm, meeting,
+                                      group->where);
+        group->rank = meeting->rank;
+        group->ranks = meeting->ranks;
+        return status;
+    }
     group->rank = given ? config->rank : environment_int("RANK", -1);
     group->ranks = given ? config->ranks : environment_int("WORLD_SIZE", -1);
     if (group->ranks < 1 || group->ranks > GROUP_RANKS || group->rank < 0 ||
@@ -29,13 +40,21 @@ static iso_status take_config(iso_group *group, const iso_group_config *config,
         return iso_fail(ISO_BAD_RANK, "rank %d of %d; a group has 1 to %d ranks%s", group->rank,
                         group->ranks, GROUP_RANKS,
                         given ? "" : ", and $RANK and $WORLD_SIZE are not set so");
+    meeting->rank = group->rank;
+    meeting->ranks = group->ranks;
+    return ISO_OK;
+}
+
+static iso_status take_config(iso_group *group, const iso_group_config *config,
+                              StoreConfig *meeting)
+{
     if (!(config->timeout >= 0 && config->timeout < 1e6))
         return iso_fail(ISO_INVALID_ARGUMENT, "a time limit of %g s", config->timeout);
     group->timeout = config->timeout > 0 ? config->timeout : DEFAULT_TIMEOUT;
     group->bytes = ((config->bytes ? config->bytes : DEFAULT_BYTES) + 255) / 256 * 256;
     group->two_shot = config->two_shot ? config->two_shot : DEFAULT_TWO_SHOT;
-    *meeting = (StoreConfig){group->rank, group->ranks, config->bootstrap, group->timeout};
-    return ISO_OK;
+    *meeting = (StoreConfig){.timeout = group->timeout};
+    return take_ranks(group, config, meeting);
 }
 
 /* ---- who the others are ---- */

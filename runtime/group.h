@@ -65,7 +65,8 @@ typedef struct PlaneKind {
     iso_status (*begin)(Plane *plane, uint32_t tag, void *stream, int *slot);
     /* Host planes fail here; stream planes later, in `failure`. */
     iso_status (*sync)(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream);
-    iso_status (*copy)(Plane *plane, const Copy *copy, void *stream);
+    /* What is written must not overlap what is read. */
+    iso_status (*copy)(Plane *plane, const Copy *copies, int n, void *stream);
     void (*failure)(Plane *plane, PlaneFailure *failure);
 } PlaneKind;
 
@@ -89,7 +90,7 @@ struct iso_group {
     double timeout;
     size_t bytes, two_shot;
     iso_status failed;
-    char failure[256];
+    char failure[256], where[96];
 };
 
 /* Records how the group failed, for good; returns its status. */
@@ -112,9 +113,19 @@ bool box_inside(const MfTensor *tensor, const Box *inner, const Box *outer);
 int64_t box_bytes(const MfTensor *tensor, const Box *box);
 /* A tensor of the box's shape, contiguous at `data`. */
 void box_tensor(const MfTensor *tensor, const Box *box, void *data, iso_tensor *out);
-/* Copies what both boxes have; each tensor begins at its own box's first element. */
-iso_status box_copy(Plane *plane, const MfTensor *declared, const iso_tensor *from,
-                    const Box *from_box, const iso_tensor *to, const Box *to_box, void *stream);
+/* Copies that are made together. */
+typedef struct CopyList {
+    Plane *plane;
+    void *stream;
+    int n;
+    Copy copy[32];
+} CopyList;
+
+/* Lists copies of what both boxes have; each tensor begins at its own box's first element. */
+iso_status box_copy(CopyList *list, const MfTensor *declared, const iso_tensor *from,
+                    const Box *from_box, const iso_tensor *to, const Box *to_box);
+/* Makes those that are listed. */
+iso_status copies_make(CopyList *list);
 
 /* Where a tensor is held by a rank, and where a phase of the op needs or gives it. */
 iso_status held_box(const iso_op *op, int rank, int tensor, int64_t rows, Box *box);

@@ -99,24 +99,32 @@ static void fold(Run *run, int bytes)
     run->copy.to_pitch = (size_t)run->to[run->n];
 }
 
-static iso_status copy_runs(Plane *plane, const Run *run, int axis, const char *from, char *to,
-                            void *stream)
+iso_status copies_make(CopyList *list)
+{
+    int n = list->n;
+    list->n = 0;
+    return n ? list->plane->kind->copy(list->plane, list->copy, n, list->stream) : ISO_OK;
+}
+
+static iso_status copy_runs(CopyList *list, const Run *run, int axis, const char *from, char *to)
 {
     if (axis == run->n) {
         Copy copy = run->copy;
         copy.from = from;
         copy.to = to;
-        return plane->kind->copy(plane, &copy, stream);
+        list->copy[list->n++] = copy;
+        return list->n < (int)(sizeof list->copy / sizeof list->copy[0]) ? ISO_OK
+                                                                         : copies_make(list);
     }
     iso_status status = ISO_OK;
     for (int64_t i = 0; i < run->count[axis] && !status; i++)
-        status = copy_runs(plane, run, axis + 1, from + i * run->from[axis],
-                           to + i * run->to[axis], stream);
+        status = copy_runs(list, run, axis + 1, from + i * run->from[axis],
+                           to + i * run->to[axis]);
     return status;
 }
 
-iso_status box_copy(Plane *plane, const MfTensor *declared, const iso_tensor *from,
-                    const Box *from_box, const iso_tensor *to, const Box *to_box, void *stream)
+iso_status box_copy(CopyList *list, const MfTensor *declared, const iso_tensor *from,
+                    const Box *from_box, const iso_tensor *to, const Box *to_box)
 {
     int bytes = manifest_dtype_bytes(declared->dtype);
     const char *source = from->data;
@@ -134,7 +142,7 @@ iso_status box_copy(Plane *plane, const MfTensor *declared, const iso_tensor *fr
         target += (lo - to_box->lo[i]) * run.to[i];
     }
     fold(&run, bytes);
-    return copy_runs(plane, &run, 0, source, target, stream);
+    return copy_runs(list, &run, 0, source, target);
 }
 
 /* ---- where tensors are ---- */

@@ -11,6 +11,7 @@ typedef struct Call {
     const GroupPlan *plan;
     const iso_run *run;
     int slot, syncs;
+    CopyList copies;
     iso_tensor part[PLAN_TENSORS], join[PLAN_TENSORS]; /* as each phase takes them */
 } Call;
 
@@ -25,7 +26,9 @@ static iso_status sync_ranks(Call *call, Stage stage)
     iso_group *group = call->group;
     Parcels parcels = {stage, call->plan, call->slot};
     uint32_t tag = group_tag(group, call->op, call->run->rows, call->syncs++);
-    iso_status status = group->plane->kind->sync(group->plane, tag, &parcels, call->run->stream);
+    iso_status status = copies_make(&call->copies);
+    if (!status)
+        status = group->plane->kind->sync(group->plane, tag, &parcels, call->run->stream);
     if (!status)
         return ISO_OK;
     PlaneFailure failure;
@@ -50,8 +53,8 @@ static iso_status offer(Call *call, const Fetch *fetch)
     if (status)
         return status;
     box_tensor(declared, &held, slot_of(call, call->op->rank, fetch->offset), &packed);
-    return box_copy(call->group->plane, declared, view_of(call, fetch->phase, fetch->tensor), &held,
-                    &packed, &held, call->run->stream);
+    return box_copy(&call->copies, declared, view_of(call, fetch->phase, fetch->tensor), &held,
+                    &packed, &held);
 }
 
 /* True if a rank before this one, or the reader itself, has the same. */
@@ -75,8 +78,7 @@ static iso_status collect(Call *call, int tensor, size_t offset, const Box *boxe
         if (rank != call->op->rank && has_twin(call, declared, boxes, rank))
             continue;
         box_tensor(declared, &boxes[rank], slot_of(call, rank, offset), &from);
-        status = box_copy(call->group->plane, declared, &from, &boxes[rank], to, to_box,
-                          call->run->stream);
+        status = box_copy(&call->copies, declared, &from, &boxes[rank], to, to_box);
     }
     return status;
 }
@@ -127,7 +129,7 @@ static iso_status fetch_params(Call *call)
     for (int i = 0; i < plan->n_fetches && !status; i++)
         status = plan->fetch[i].slice ? slice(call, &plan->fetch[i])
                                       : gather(call, &plan->fetch[i]);
-    return status;
+    return status ? status : copies_make(&call->copies);
 }
 
 /* ---- results ---- */
@@ -169,8 +171,8 @@ static iso_status receive(Call *call, const Send *send, const iso_tensor *result
         from.data = (char *)from.data +
                     window.lo * from.stride[0] * manifest_dtype_bytes(from.dtype);
         if (!status)
-            status = box_copy(call->group->plane, &op->op->tensors[send->tensor], &from,
-                              &boxes[rank], result, &held, call->run->stream);
+            status = box_copy(&call->copies, &op->op->tensors[send->tensor], &from, &boxes[rank],
+                              result, &held);
     }
     return status;
 }
@@ -181,7 +183,7 @@ static iso_status send_results(Call *call, const iso_tensor *tensors)
     iso_status status = plan->n_sends ? sync_ranks(call, STAGE_RESULTS) : ISO_OK;
     for (int i = 0; i < plan->n_sends && !status; i++)
         status = receive(call, &plan->send[i], &tensors[plan->send[i].tensor]);
-    return status;
+    return status ? status : copies_make(&call->copies);
 }
 
 /* ---- the op ---- */
@@ -262,7 +264,8 @@ iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tens
         return iso_fail(ISO_GROUP_BYTES,
                         "op %s moves %zu bytes at %" PRId64 " rows, the group was created for %zu",
                         op->op->name, need, run->rows, group->bytes);
-    Call call = {.group = group, .op = op, .plan = &plan, .run = run};
+    Call call = {.group = group, .op = op, .plan = &plan, .run = run,
+                 .copies = {.plane = group->plane, .stream = run->stream}};
     memcpy(call.part, tensors, (size_t)n * sizeof *tensors);
     memcpy(call.join, tensors, (size_t)n * sizeof *tensors);
     return run_call(&call, tensors, n);

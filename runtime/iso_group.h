@@ -40,8 +40,13 @@ typedef struct iso_group_config {
     size_t two_shot;        /* bytes of one rank's roots times its peers above which each rank joins
                                a share of the rows and passes on results; 0: as measured; moves no
                                bit */
-    int island;             /* ranks of one island reach each other's memory, if their host and GPUs
-                               allow; all are of island 0 by default, which their hosts divide */
+    int island;             /* ranks of unequal islands do not use each other's memory, nor do those
+                               of other hosts: bytes go through NCCL ($ISO_NCCL, else
+                               libnccl.so.2), which moves no bit. A graph that holds calls of a
+                               group that failed is not to be replayed then */
+    void *nccl_comm;        /* ISO_CUDA: an ncclComm_t of this group's ranks, instead of rank, ranks
+                               and bootstrap. Used in iso_group_create alone, on the legacy stream
+                               of the current context */
 } iso_group_config;
 
 /* Collective: returns when every rank has come. ISO_BOOTSTRAP, ISO_RANK_TIMEOUT, ISO_RANK_LOST,

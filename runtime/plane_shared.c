@@ -48,12 +48,13 @@ static iso_status shared_begin(Plane *plane, uint32_t tag, void *stream, int *sl
     return ISO_OK;
 }
 
-static iso_status shared_copy(Plane *plane, const Copy *copy, void *stream)
+static iso_status shared_copy(Plane *plane, const Copy *copies, int n, void *stream)
 {
     (void)plane;
     (void)stream;
-    for (size_t i = 0; i < copy->rows; i++)
-        memcpy(copy->to + i * copy->to_pitch, copy->from + i * copy->from_pitch, copy->width);
+    for (const Copy *copy = copies; copy < copies + n; copy++)
+        for (size_t i = 0; i < copy->rows; i++)
+            memcpy(copy->to + i * copy->to_pitch, copy->from + i * copy->from_pitch, copy->width);
     return ISO_OK;
 }
 

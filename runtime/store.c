@@ -20,7 +20,8 @@ struct Store {
     int absent, unequal; /* rank, or -1 */
     unsigned char *gathered; /* the running gather's records, once they came */
     size_t gathered_size;
-    _Atomic uint32_t state[GROUP_RANKS]; /* read without the lock */
+    _Atomic uint32_t state[GROUP_RANKS], waits[GROUP_RANKS]; /* read without the lock */
+    pthread_mutex_t sending;
     volatile uint32_t *mirror;
 };
 
@@ -31,6 +32,8 @@ static void mark(Store *s, int rank, uint32_t state)
     if (rank < 0 || rank >= s->ranks || s->state[rank])
         return;
     s->state[rank] = state;
+    if (s->mirror && !s->mirror[GROUP_RANKS])
+        s->mirror[GROUP_RANKS] = 1 + (uint32_t)rank;
     if (s->mirror)
         s->mirror[rank] = state;
 }
@@ -50,11 +53,23 @@ static bool take_gathered(Store *s, size_t size)
     return true;
 }
 
+static bool take_epoch(Store *s, int rank)
+{
+    uint32_t epoch;
+    if (!wire_read(s->socket, &epoch, sizeof epoch))
+        return false;
+    if (rank >= 0 && rank < s->ranks)
+        s->waits[rank] = epoch;
+    return true;
+}
+
 static bool take_message(Store *s)
 {
     WireHead head;
     if (!wire_read_head(s->socket, &head))
         return false;
+    if (head.kind == WIRE_WAITS)
+        return take_epoch(s, head.rank);
     if (head.kind == WIRE_GATHER && !take_gathered(s, head.size))
         return false;
     pthread_mutex_lock(&s->lock);
@@ -159,6 +174,7 @@ static Store *store_new(const StoreConfig *config)
     s->socket = -1;
     s->absent = s->unequal = -1;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->sending, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &monotonic);
@@ -173,6 +189,7 @@ static void store_free(Store *s)
         close(s->socket);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->sending);
     free(s->gathered);
     free(s);
 }
@@ -213,13 +230,21 @@ iso_status store_open(Store **store, const StoreConfig *config)
     return status;
 }
 
+static bool say(Store *s, WireKind kind, const void *data, size_t size)
+{
+    pthread_mutex_lock(&s->sending);
+    bool sent = wire_send(s->socket, kind, s->rank, data, size);
+    pthread_mutex_unlock(&s->sending);
+    return sent;
+}
+
 iso_status store_gather(Store *s, const void *own, size_t size, void *all)
 {
     pthread_mutex_lock(&s->lock);
     free(s->gathered);
     s->gathered = NULL;
     pthread_mutex_unlock(&s->lock);
-    if (!wire_send(s->socket, WIRE_GATHER, s->rank, own, size))
+    if (!say(s, WIRE_GATHER, own, size))
         return iso_fail(ISO_RANK_LOST, "rank 0 died while the ranks exchanged records");
     pthread_mutex_lock(&s->lock);
     iso_status status = wait_until(s, has_gathered, "the ranks exchanged records");
@@ -236,12 +261,25 @@ int store_rank(const Store *s, int rank)
     return (int)s->state[rank];
 }
 
+void store_tell(Store *s, uint32_t epoch)
+{
+    say(s, WIRE_WAITS, &epoch, sizeof epoch);
+}
+
+uint32_t store_told(const Store *s, int rank)
+{
+    return s->waits[rank];
+}
+
 void store_mirror(Store *s, volatile uint32_t *word)
 {
     pthread_mutex_lock(&s->lock);
     s->mirror = word;
-    for (int r = 0; word && r < s->ranks; r++)
+    for (int r = 0; word && r < s->ranks; r++) {
         word[r] = s->state[r];
+        if (s->state[r] && !word[GROUP_RANKS])
+            word[GROUP_RANKS] = 1 + (uint32_t)r;
+    }
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -253,7 +291,7 @@ void store_close(Store *s)
     s->closing = true;
     s->mirror = NULL;
     pthread_mutex_unlock(&s->lock);
-    wire_send(s->socket, WIRE_LEFT, s->rank, NULL, 0);
+    say(s, WIRE_LEFT, NULL, 0);
     shutdown(s->socket, SHUT_RDWR);
     pthread_join(s->thread, NULL);
     store_free(s);

@@ -149,6 +149,18 @@ static void take_record(Server *s, int rank, const WireHead *head)
     finish_gather(s);
 }
 
+static void pass_on(Server *s, int rank)
+{
+    uint32_t epoch;
+    if (!wire_read(s->peer[rank].socket, &epoch, sizeof epoch)) {
+        drop(s, rank, WIRE_DIED);
+        return;
+    }
+    for (int r = 0; r < (int)s->ranks; r++)
+        if (s->peer[r].socket >= 0)
+            wire_send(s->peer[r].socket, WIRE_WAITS, rank, &epoch, sizeof epoch);
+}
+
 static void hear(Server *s, int rank)
 {
     WireHead head;
@@ -156,6 +168,8 @@ static void hear(Server *s, int rank)
         drop(s, rank, WIRE_DIED);
     else if (head.kind == WIRE_LEFT)
         drop(s, rank, WIRE_LEFT);
+    else if (head.kind == WIRE_WAITS)
+        pass_on(s, rank);
     else if (head.kind == WIRE_GATHER && !s->peer[rank].gave)
         take_record(s, rank, &head);
     else
@@ -210,7 +224,7 @@ iso_status server_start(Server **server, const StoreConfig *config)
     s->timeout = config->timeout;
     for (int r = 0; r < GROUP_RANKS; r++)
         s->peer[r].socket = -1;
-    s->listener = wire_listen(config->where, s->file);
+    s->listener = config->listener > 0 ? config->listener : wire_listen(config->where, s->file);
     if (s->listener < 0) {
         free(s);
         return ISO_BOOTSTRAP;

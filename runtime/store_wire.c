@@ -1,7 +1,9 @@
 /* Messages over stream sockets, and the addresses that a bootstrap names. */
 #include "store_wire.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -179,6 +181,41 @@ int wire_listen(const char *where, char *file)
     if (listener >= 0)
         close(listener);
     return -1;
+}
+
+int wire_listen_anywhere(int *port)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof any;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener > 0 && !bind(listener, (struct sockaddr *)&any, sizeof any) &&
+        !listen(listener, GROUP_RANKS) &&
+        !getsockname(listener, (struct sockaddr *)&any, &size)) {
+        *port = ntohs(any.sin_port);
+        return listener;
+    }
+    iso_fail(ISO_BOOTSTRAP, "rank 0 cannot listen: %s", strerror(errno));
+    if (listener > 0)
+        close(listener);
+    return 0;
+}
+
+void wire_own_address(char *text, size_t size)
+{
+    struct ifaddrs *all = NULL;
+    snprintf(text, size, "127.0.0.1");
+    if (getifaddrs(&all))
+        return;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        struct sockaddr_in four;
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET)
+            continue;
+        memcpy(&four, i->ifa_addr, sizeof four);
+        if (ntohl(four.sin_addr.s_addr) >> 24 != 127 &&
+            inet_ntop(AF_INET, &four.sin_addr, text, (socklen_t)size))
+            break;
+    }
+    freeifaddrs(all);
 }
 
 int wire_connect(const char *where, double deadline)

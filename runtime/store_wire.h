@@ -19,6 +19,7 @@ typedef enum WireKind {
     WIRE_UNEQUAL,   /* to all: rank gathers another size */
     WIRE_DIED,      /* to all: rank */
     WIRE_LEFT,      /* from and to all: rank */
+    WIRE_WAITS,     /* from and to all: rank; the epoch follows */
 } WireKind;
 
 typedef struct WireHead {
@@ -36,6 +37,11 @@ bool wire_read_head(int socket, WireHead *head);
  * is written to `file` (size 108) and is the caller's to remove; "" for TCP. */
 int wire_listen(const char *where, char *file);
 int wire_connect(const char *where, double deadline);
+
+/* The same at a port that is free; 0 on failure. */
+int wire_listen_anywhere(int *port);
+/* The numeric address of the first network interface, else of the loopback. */
+void wire_own_address(char *text, size_t size);
 
 /* The server: runs in a thread of its own until every rank has gone or it is told to stop. */
 typedef struct Server Server;

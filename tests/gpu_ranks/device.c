@@ -15,6 +15,12 @@ void rank_meets(const Rank *rank)
         pthread_barrier_wait(rank->together);
 }
 
+iso_group *rank_group(const Rank *rank, double timeout, size_t bytes, size_t two_shot)
+{
+    return join_island(rank->module, rank->where, rank->rank, rank->ranks, timeout, bytes, two_shot,
+                       rank->island ? rank->rank / rank->island : 0);
+}
+
 static DevicePtr address(const void *data)
 {
     return (DevicePtr)(uintptr_t)data;
@@ -158,8 +164,9 @@ void device_mask(Device *d, const iso_tensor *tensors)
         from.data = (void *)(uintptr_t)(d->expected[i] + offset);
         to.data = (void *)(uintptr_t)(d->masked[i] + offset);
         gpu_set(d->masked[i], POISON, d->bytes[i]);
-        must(box_copy(d->group->plane, &d->op->tensors[i], &from, &box, &to, &box, gpu_stream()),
-             "box_copy");
+        CopyList list = {.plane = d->group->plane, .stream = gpu_stream()};
+        must(box_copy(&list, &d->op->tensors[i], &from, &box, &to, &box), "box_copy");
+        must(copies_make(&list), "copies_make");
     }
 }
 

@@ -13,6 +13,7 @@ typedef struct Rank {
     const iso_module *module;
     const char *where;
     int rank, ranks;
+    int island; /* ranks that reach each other's memory; 0: all */
     pthread_barrier_t *together; /* of the threads of one process, else NULL */
     uint64_t runs, compared, differ;
 } Rank;
@@ -32,6 +33,7 @@ typedef struct Device {
 } Device;
 
 void rank_meets(const Rank *rank);
+iso_group *rank_group(const Rank *rank, double timeout, size_t bytes, size_t two_shot);
 /* Random parameters, results of one rank for `most` rows. */
 void device_open(Device *d, Rank *rank, iso_group *group, const char *op, int64_t most);
 /* Parameters and expected results from the host. */

@@ -92,9 +92,9 @@ static int trial_rank(int r, int ranks, void *user)
     char layout[16];
     Device d;
     Repeat again;
-    Rank rank = {.module = open_rank(task, r), .where = task->where, .rank = r, .ranks = ranks};
-    iso_group *group = join_group(rank.module, task->where, r, ranks, trial->timeout, 1 << 20,
-                                  trial->number / 2 % 2 ? 1 : SIZE_MAX);
+    Rank rank = open_rank(task, r);
+    iso_group *group =
+        rank_group(&rank, trial->timeout, 1 << 20, trial->number / 2 % 2 ? 1 : SIZE_MAX);
     snprintf(layout, sizeof layout, "tp%d", ranks);
     device_open(&d, &rank, group, "residual", ROWS);
     repeat_open(&again, &d, layout, ROWS);

@@ -1,9 +1,10 @@
 /* Ranks on GPUs. `virtual`: threads of one process that share one GPU, through the same joins and
  * syncs. The others start a process per GPU. `bits`: every op in every layout of that many ranks,
- * and 10,000 repeats of each that moves something. `kill`, `hang`: one dies or stops in mid-run.
- * `speed`: what a collective costs.
+ * and 10,000 repeats of each that moves something. `stress`: repeats while products run and groups
+ * come and go. `kill`, `hang`: one dies or stops in mid-run. `speed`: what a collective costs.
  *
- * usage: gpu_ranks virtual|bits|kill|hang|speed CUBIN [MOST_ROWS [GPUS [REPEATS]]] */
+ * usage: gpu_ranks MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]
+ * ISLAND: so many ranks reach each other's memory, the others through NCCL. */
 #include "group_plan.h"
 #include "task.h"
 
@@ -112,7 +113,7 @@ static void repeat_thrice(void *user, void *stream)
  * thread may queue so much that another cannot launch what it waits for. */
 enum { DEEP = 8 };
 
-static void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times)
+void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times)
 {
     Repeat r;
     uint64_t first, eager, graph;
@@ -165,8 +166,7 @@ static void check_all(Rank *rank, int64_t most, size_t two_shot, int repeats)
 {
     const Manifest *manifest = rank->module->manifest;
     iso_group *group =
-        join_group(rank->module, rank->where, rank->rank, rank->ranks, 10,
-                   group_bytes(rank->module, rank->ranks, most), two_shot);
+        rank_group(rank, 10, group_bytes(rank->module, rank->ranks, most), two_shot);
     if (!strcmp(manifest->contract, "order"))
         check_probes(rank, group);
     for (int o = 0; o < manifest->n_ops; o++) {
@@ -251,12 +251,16 @@ static int run_all_virtual(Task *task)
 
 /* ---- a GPU each ---- */
 
-iso_module *open_rank(const Task *task, int rank)
+Rank open_rank(const Task *task, int rank)
 {
     iso_module *module;
     gpu_open_device(rank);
     must(iso_module_load(&module, task->path, NULL), task->path);
-    return module;
+    return (Rank){.module = module,
+                  .where = task->where,
+                  .rank = rank,
+                  .ranks = task->ranks,
+                  .island = task->island};
 }
 
 int run_ranks(Task *task, RankWork work)
@@ -269,7 +273,8 @@ int run_ranks(Task *task, RankWork work)
 static int bits_rank(int r, int ranks, void *user)
 {
     const Task *task = user;
-    Rank rank = {.module = open_rank(task, r), .where = task->where, .rank = r, .ranks = ranks};
+    Rank rank = open_rank(task, r);
+    (void)ranks;
     check_all(&rank, task->most, SIZE_MAX, 0);
     check_all(&rank, task->most, 1, 0);
     if (task->repeats)
@@ -291,6 +296,7 @@ static const struct Mode {
     int (*run)(Task *task);
 } modes[] = {{"virtual", run_all_virtual},
              {"bits", run_bits},
+             {"stress", run_stress},
              {"kill", run_kills},
              {"hang", run_hangs},
              {"speed", run_speed}};
@@ -308,12 +314,13 @@ int main(int argc, char **argv)
     char folder[] = "/tmp/iso-ranks-XXXXXX", where[64];
     const struct Mode *mode = argc > 2 ? mode_of(argv[1]) : NULL;
     if (!mode || !mkdtemp(folder))
-        die("usage: %s virtual|bits|kill|hang|speed CUBIN [MOST_ROWS [GPUS [REPEATS]]]", argv[0]);
+        die("usage: %s MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]", argv[0]);
     snprintf(where, sizeof where, "file:%s", folder);
     Task task = {.path = argv[2], .where = where, .folder = folder,
                  .most = argc > 3 ? atoll(argv[3]) : 4096,
                  .ranks = argc > 4 ? atoi(argv[4]) : 2,
-                 .repeats = argc > 5 ? atoi(argv[5]) : -1};
+                 .repeats = argc > 5 ? atoi(argv[5]) : -1,
+                 .island = argc > 6 ? atoi(argv[6]) : 0};
     if (task.ranks < 2 || task.ranks > GROUP_RANKS)
         die("%d GPUs", task.ranks);
     int failed = mode->run(&task);

@@ -59,7 +59,7 @@ static int speed_rank(int r, int ranks, void *user)
     char layout[16];
     iso_tensor y;
     Line lines[N_SIZES];
-    Rank rank = {.module = open_rank(task, r), .where = task->where, .rank = r, .ranks = ranks};
+    Rank rank = open_rank(task, r);
     must(iso_op_tensor(op_of(rank.module, "o_proj", "tp1", 0), ISO_PHASE_RUN, 1, 3, &y, NULL),
          "o_proj");
     int n = sizes(y.shape[1], lines);
@@ -67,7 +67,7 @@ static int speed_rank(int r, int ranks, void *user)
     size_t bytes = group_bytes(rank.module, ranks, most);
     snprintf(layout, sizeof layout, "tp%d", ranks);
     for (int way = 0; way < 3; way++) {
-        iso_group *group = join_group(rank.module, task->where, r, ranks, 10, bytes, ways[way]);
+        iso_group *group = rank_group(&rank, 10, bytes, ways[way]);
         Device d;
         device_open(&d, &rank, group, "o_proj", most);
         for (int i = 0; i < n; i++) {

@@ -9,6 +9,7 @@ typedef struct Task {
     const char *path, *where, *folder;
     int64_t most;
     int ranks;                /* a process and a GPU each */
+    int island;               /* ranks that reach each other's memory; 0: all */
     int repeats;              /* -1: as many as the mode does by itself */
     const iso_module *module; /* virtual: loaded once */
     pthread_barrier_t together;
@@ -22,7 +23,7 @@ typedef struct Repeat {
 } Repeat;
 
 /* This process takes the rank's GPU and loads the task's cubin there. */
-iso_module *open_rank(const Task *task, int rank);
+Rank open_rank(const Task *task, int rank);
 /* Runs `work` with a process per rank; 0 if it returned 0 everywhere. */
 int run_ranks(Task *task, RankWork work);
 /* Most bytes that any op moves in a layout of that many ranks. */
@@ -30,8 +31,11 @@ size_t group_bytes(const iso_module *module, int ranks, int64_t rows);
 
 /* The op of the rank in a layout, and the tensors of its calls. */
 void repeat_open(Repeat *r, Device *d, const char *layout, int64_t rows);
+/* Calls it that often, then replays a graph of three as often, and compares every result. */
+void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times);
 
 /* Each returns 0 if all went as it should. */
+int run_stress(Task *task);
 int run_kills(Task *task);
 int run_hangs(Task *task);
 int run_speed(Task *task);
