@@ -18,7 +18,9 @@ struct Far {
     CuContext context;
     pthread_mutex_t lock; /* of queueing against aborting */
     bool aborted;
-    pthread_t watcher;
+    pthread_t watcher, ender;
+    NcclResult (*ending)(NcclComm comm); /* what the ender calls */
+    atomic_bool ended;
     bool watched;
     atomic_bool stop;
     /* opening */
@@ -31,7 +33,7 @@ struct Far {
     bool told;
 };
 
-enum { WATCH_MS = 10 };
+enum { WATCH_MS = 10, END_SECONDS = 2 };
 
 static void nap(int milliseconds)
 {
@@ -106,6 +108,23 @@ iso_status far_exchange(Far *far, const Parcels *parcels, char *const slots[GROU
 
 /* ---- watching ---- */
 
+static void *end_comm(void *user)
+{
+    Far *far = user;
+    far->config.driver->context_set(far->context);
+    far->ending(far->comm);
+    far->ended = true;
+    return NULL;
+}
+
+/* In a thread of its own: NCCL returns only once no graph holds its kernels any more. */
+static void start_ending(Far *far, NcclResult (*ending)(NcclComm comm))
+{
+    far->ending = ending;
+    if (pthread_create(&far->ender, NULL, end_comm, far))
+        far->ending = NULL;
+}
+
 /* The queue may be full, and whoever fills it wait inside NCCL for what only aborting ends. */
 static void abort_all(Far *far)
 {
@@ -114,7 +133,7 @@ static void abort_all(Far *far)
     at.tv_sec++;
     bool locked = pthread_mutex_timedlock(&far->lock, &at) == 0;
     far->aborted = true;
-    far->nccl->comm_abort(far->comm);
+    start_ending(far, far->nccl->comm_abort);
     if (locked)
         pthread_mutex_unlock(&far->lock);
 }
@@ -296,6 +315,19 @@ iso_status far_open(Far **far, const FarConfig *config)
     return ISO_OK;
 }
 
+/* What a graph still holds is left behind with its thread. */
+static bool ends_in_time(Far *far)
+{
+    double deadline = clock_seconds() + END_SECONDS;
+    while (!far->ended && clock_seconds() < deadline)
+        nap(2);
+    if (!far->ended)
+        pthread_detach(far->ender);
+    else
+        pthread_join(far->ender, NULL);
+    return far->ended;
+}
+
 void far_close(Far *far, bool failed)
 {
     if (!far)
@@ -305,12 +337,10 @@ void far_close(Far *far, bool failed)
     far->stop = true;
     if (far->watched)
         pthread_join(far->watcher, NULL);
-    if (far->comm && !far->aborted) {
-        if (failed)
-            far->nccl->comm_abort(far->comm);
-        else
-            far->nccl->comm_destroy(far->comm);
-    }
+    if (far->comm && !far->aborted)
+        start_ending(far, failed ? far->nccl->comm_abort : far->nccl->comm_destroy);
+    if (far->ending && !ends_in_time(far))
+        return;
     pthread_mutex_destroy(&far->lock);
     free(far);
 }

@@ -54,7 +54,8 @@ typedef struct iso_group_config {
  * access). *group is NULL on failure. */
 iso_status iso_group_create(iso_group **group, const iso_module *module,
                             const iso_group_config *config);
-/* Collective too, unless the group has failed: no work on it may be running. NULL is ignored. */
+/* Collective too, unless the group has failed: no work on it may be running, and graphs that hold
+ * its calls are to be destroyed before. NULL is ignored. */
 void iso_group_destroy(iso_group *group);
 
 /* What iso_group_config.bytes must be for this op at this many global rows. */

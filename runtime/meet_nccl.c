@@ -48,7 +48,8 @@ static iso_status gather_places(const Driver *driver, const Nccl *nccl, NcclComm
     return status;
 }
 
-iso_status meet_nccl(const Driver *driver, void *comm, StoreConfig *meeting, char where[WHERE_BYTES])
+iso_status meet_nccl(const Driver *driver, void *comm, StoreConfig *meeting,
+                     char where[WHERE_BYTES])
 {
     const Nccl *nccl;
     Place own = {.port = 0}, all[GROUP_RANKS];

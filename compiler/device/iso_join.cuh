@@ -6,27 +6,70 @@
 
 #include "iso_gemm.cuh"
 
-template <class Op> struct IsoJoinBody {
+// Roots that are read before any is added: they lie in other GPUs' memory, so all are to be on
+// their way at once. More than these would not fit into registers.
+enum { ISO_JOIN_AHEAD = 32 };
+
+// The next root in the order of the sources.
+struct IsoJoinAt {
+    int source, within;
+};
+
+template <class Op, bool Pairs>
+ISO_INLINE void iso_join_root(const IsoJoinArgs &args, IsoJoinAt &at, long long row, int column,
+                              int valid, float (&v)[2 * Op::parts]) {
+    const IsoJoinSource &s = args.source[at.source];
+#pragma unroll
+    for (int p = 0; p < Op::parts; ++p) {
+        const float *from = s.ptr + (at.within * Op::parts + p) * s.root_stride +
+                            row * s.row_stride + column;
+        float2 x = iso_load_pair_f32<Pairs>(from, 1, valid);
+        v[2 * p] = x.x;
+        v[2 * p + 1] = x.y;
+    }
+    if (++at.within == s.roots) {
+        at.within = 0;
+        ++at.source;
+    }
+}
+
+template <class Op, bool Pairs> struct IsoJoinBody {
+    static constexpr int leaves = Op::Tree::leaves;
+    static constexpr bool ahead = leaves * Op::parts <= ISO_JOIN_AHEAD;
+
     const IsoJoinArgs &args;
     int group, row, col, offset, valid;                     // offset: columns of groups before
-    bool pairs, out_pairs;                                  // in every source; in the epilogue
-    int source, within;                                     // the next root
+    bool out_pairs;                                         // in the epilogue
+    IsoJoinAt at;
     typename Op::Inputs in;
+    float root_values[ahead ? leaves : 1][2 * Op::parts];
 
-    __device__ __forceinline__ void leaf(int, float (&v)[2 * Op::parts]) {
-        const IsoJoinSource &s = args.source[source];
+    __device__ __forceinline__ void begin() {
+        if constexpr (ahead) {
 #pragma unroll
-        for (int p = 0; p < Op::parts; ++p) {
-            const float *from = s.ptr + (within * Op::parts + p) * s.root_stride +
-                                (args.row_begin + row) * s.row_stride + offset + col;
-            float2 x = pairs ? iso_load_pair_f32<true>(from, 1, 2)
-                             : iso_load_pair_f32<false>(from, 1, valid);
-            v[2 * p] = x.x;
-            v[2 * p + 1] = x.y;
+            for (int l = 0; l < leaves; ++l) {
+                next(root_values[l]);
+            }
         }
-        if (++within == s.roots) {
-            within = 0;
-            ++source;
+        if (out_pairs) {
+            Op::template load<true>(group, args.group[group], row, col, 2, in);
+        } else {
+            Op::template load<false>(group, args.group[group], row, col, valid, in);
+        }
+    }
+
+    __device__ __forceinline__ void next(float (&v)[2 * Op::parts]) {
+        iso_join_root<Op, Pairs>(args, at, args.row_begin + row, offset + col, valid, v);
+    }
+
+    __device__ __forceinline__ void leaf(int l, float (&v)[2 * Op::parts]) {
+        if constexpr (ahead) {
+#pragma unroll
+            for (int i = 0; i < 2 * Op::parts; ++i) {
+                v[i] = root_values[l][i];
+            }
+        } else {
+            next(v);
         }
     }
 
@@ -59,6 +102,19 @@ template <class Op> ISO_INLINE bool iso_join_pairs(const IsoJoinArgs &args, int 
     return fits;
 }
 
+template <class Op, bool Pairs>
+ISO_INLINE void iso_join_rows(const IsoJoinArgs &args, int group, int col, int offset, int valid) {
+    int rows = iso_live_rows(args.rows_dev, args.row_begin + args.rows) - args.row_begin;
+    bool out_pairs = valid == 2 && Op::pairs(group, args.group[group]);
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+        float stack[Op::Tree::levels + 1][2 * Op::parts];
+        IsoJoinBody<Op, Pairs> body{args,  group,     row,    col, offset,
+                                    valid, out_pairs, {0, 0}, {},  {}};
+        body.begin();
+        iso_tree_unroll<typename Op::Tree, 0, 0, 0, 0>(body, stack);
+    }
+}
+
 template <class Op> ISO_INLINE void iso_join(const IsoJoinArgs &args) {
     static_assert(Op::Tree::valid && !Op::Tree::roots,
                   "a join finishes its tree");
@@ -71,19 +127,11 @@ template <class Op> ISO_INLINE void iso_join(const IsoJoinArgs &args) {
     for (int g = 0; g < group; ++g) {
         offset += args.group[g].columns;
     }
-    int rows = iso_live_rows(args.rows_dev, args.row_begin + args.rows) - args.row_begin;
     int valid = columns - col < 2 ? 1 : 2;
-    bool pairs = iso_join_pairs<Op>(args, offset + col, valid);
-    bool out_pairs = valid == 2 && Op::pairs(group, args.group[group]);
-    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
-        float stack[Op::Tree::levels + 1][2 * Op::parts];
-        IsoJoinBody<Op> body{args, group, row, col, offset, valid, pairs, out_pairs, 0, 0, {}};
-        if (out_pairs) {
-            Op::template load<true>(group, args.group[group], row, col, 2, body.in);
-        } else {
-            Op::template load<false>(group, args.group[group], row, col, valid, body.in);
-        }
-        iso_tree_unroll<typename Op::Tree, 0, 0, 0, 0>(body, stack);
+    if (iso_join_pairs<Op>(args, offset + col, valid)) {
+        iso_join_rows<Op, true>(args, group, col, offset, valid);
+    } else {
+        iso_join_rows<Op, false>(args, group, col, offset, valid);
     }
 }
 

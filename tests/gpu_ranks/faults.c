@@ -73,12 +73,12 @@ static iso_status run_once(const Trial *trial, Repeat *again, void *graph)
     return status ? status : iso_group_status(again->d->group);
 }
 
-static int learnt(const Trial *trial, int rank, iso_status status)
+static int learnt(const Trial *trial, int rank, iso_status status, const char *op)
 {
     char name[32];
     snprintf(name, sizeof name, "rank %d ", trial->wrong);
     bool good = status == trial->want && strstr(iso_last_error(), name) &&
-                strstr(iso_last_error(), "residual");
+                strstr(iso_last_error(), op);
     if (!good)
         printf("  FAULT: rank %d wanted status %d of %s, got %d: %s\n", rank, trial->want, name,
                status, iso_last_error());
@@ -105,7 +105,8 @@ static int trial_rank(int r, int ranks, void *user)
             say_ready(task, r);
         status = run_once(trial, &again, graph);
     }
-    int bad = learnt(trial, r, status);
+    int bad = learnt(trial, r, status, "residual");
+    gpu_forget(graph);
     iso_group_destroy(group);
     return bad;
 }
@@ -160,4 +161,57 @@ int run_hangs(Task *task)
 {
     return run_trials(task, "stopped", SIGSTOP, HANGS,
                       (Trial){.task = task, .want = ISO_RANK_TIMEOUT, .timeout = HANG_TIMEOUT});
+}
+
+/* ---- ranks that have loaded or run something else ---- */
+
+static int other_weights(int r, int ranks, void *user)
+{
+    const Trial *trial = user;
+    iso_group *group;
+    uint8_t weights[32] = {7};
+    Rank rank = open_rank(trial->task, r);
+    iso_group_config config = {.size = sizeof config,
+                               .rank = r,
+                               .ranks = ranks,
+                               .bootstrap = rank.where,
+                               .timeout = trial->timeout,
+                               .weights = weights};
+    weights[5] = r == trial->wrong;
+    iso_status status = iso_group_create(&group, rank.module, &config);
+    return learnt(trial, r, status, "");
+}
+
+static int other_op(int r, int ranks, void *user)
+{
+    const Trial *trial = user;
+    char layout[16];
+    Device d;
+    Repeat once;
+    Rank rank = open_rank(trial->task, r);
+    iso_group *group = rank_group(&rank, trial->timeout, 1 << 20, 0);
+    snprintf(layout, sizeof layout, "tp%d", ranks);
+    device_open(&d, &rank, group, r == trial->wrong ? "sixteen" : "residual", ROWS);
+    repeat_open(&once, &d, layout, ROWS);
+    iso_status status = iso_op_run_group(group, once.op, once.tensors, d.n, &once.run);
+    gpu_sync();
+    if (!status)
+        status = iso_group_status(group);
+    int bad = r == trial->wrong ? status != ISO_DISORDER : learnt(trial, r, status, "residual");
+    iso_group_destroy(group);
+    return bad;
+}
+
+int run_mismatches(Task *task)
+{
+    Trial weights = {.task = task, .wrong = 1, .want = ISO_WEIGHTS, .timeout = 10};
+    Trial op = {.task = task, .wrong = 1, .want = ISO_DISORDER, .timeout = 10};
+    int pids[GROUP_RANKS];
+    start_ranks(task->ranks, other_weights, &weights, pids);
+    int failed = end_ranks(task->ranks, pids, -1);
+    start_ranks(task->ranks, other_op, &op, pids);
+    failed += end_ranks(task->ranks, pids, -1);
+    printf("of %d ranks one has other weights, one runs another op: %s\n", task->ranks,
+           failed ? "FAILED" : "each rank learns who");
+    return failed != 0;
 }

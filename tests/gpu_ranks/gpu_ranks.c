@@ -1,7 +1,8 @@
 /* Ranks on GPUs. `virtual`: threads of one process that share one GPU, through the same joins and
  * syncs. The others start a process per GPU. `bits`: every op in every layout of that many ranks,
  * and 10,000 repeats of each that moves something. `stress`: repeats while products run and groups
- * come and go. `kill`, `hang`: one dies or stops in mid-run. `speed`: what a collective costs.
+ * come and go. `kill`, `hang`: one dies or stops in mid-run. `mismatch`: one has other weights, or
+ * runs another op. `comm`: they meet over NCCL. `speed`: what a collective costs.
  *
  * usage: gpu_ranks MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]
  * ISLAND: so many ranks reach each other's memory, the others through NCCL. */
@@ -299,6 +300,8 @@ static const struct Mode {
              {"stress", run_stress},
              {"kill", run_kills},
              {"hang", run_hangs},
+             {"mismatch", run_mismatches},
+             {"comm", run_comm},
              {"speed", run_speed}};
 
 static const struct Mode *mode_of(const char *name)

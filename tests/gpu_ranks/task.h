@@ -38,6 +38,8 @@ void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times);
 int run_stress(Task *task);
 int run_kills(Task *task);
 int run_hangs(Task *task);
+int run_mismatches(Task *task);
+int run_comm(Task *task);
 int run_speed(Task *task);
 
 #endif
