@@ -222,7 +222,7 @@ static iso_status connect_all(Far *far)
             nccl, nccl->comm_init(&far->comm, far->plane.ranks, far->id, far->plane.rank),
             "ncclCommInitRank");
     if (!status)
-        status = exchange_all(far, &(Parcels){STAGE_NOTHING, NULL, 0}, NULL, NULL);
+        status = exchange_all(far, &(Parcels){.stage = STAGE_NOTHING}, NULL, NULL);
     return status ? status
                   : driver_check(driver, driver->context_sync(), "NCCL's first exchange");
 }

@@ -26,12 +26,19 @@ typedef struct Plane Plane;
 typedef struct GroupPlan GroupPlan;
 
 /* What a sync makes known: what of a slot one rank needs of another. */
-typedef enum Stage { STAGE_NOTHING, STAGE_PARAMS, STAGE_ROOTS, STAGE_RESULTS } Stage;
+typedef enum Stage {
+    STAGE_NOTHING,
+    STAGE_PARAMS,
+    STAGE_ROOTS,
+    STAGE_RESULTS,
+    STAGE_SHARE
+} Stage;
 
 typedef struct Parcels {
     Stage stage;
     const GroupPlan *plan;
     int slot;
+    const size_t *shared; /* STAGE_SHARE: how much of each rank's slot, for all */
 } Parcels;
 
 typedef struct Parcel {

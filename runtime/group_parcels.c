@@ -136,6 +136,8 @@ iso_status plan_parcels(const Parcels *parcels, int from, int to, Parcel parcel[
         roots(plan, from, to, &list);
     else if (parcels->stage == STAGE_RESULTS)
         status = results(plan, from, to, &list);
+    else if (parcels->stage == STAGE_SHARE)
+        add(&list, 0, parcels->shared[from]);
     *n = list.n;
     return status;
 }

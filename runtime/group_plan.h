@@ -42,9 +42,10 @@ iso_status group_call_bytes(const iso_op *op, int64_t rows, uint64_t placed, siz
 iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tensors, int n,
                       const iso_run *run, uint64_t placed);
 /* Puts a rank's bytes where the others may read them, for the op that follows at that row count:
- * parts[r] are rank r's, until the call after the next. Collective. */
+ * parts[r] are rank r's bytes[r], until the call after the next. Collective. */
 iso_status group_share(iso_group *group, const iso_op *op, int64_t rows, const void *data,
-                       size_t bytes, void *stream, const char *parts[GROUP_RANKS]);
+                       const size_t bytes[GROUP_RANKS], void *stream,
+                       const char *parts[GROUP_RANKS]);
 
 /* The rows that a rank joins of those of its part, in a two-shot join: its share among the ranks
  * it hears. */

@@ -21,19 +21,23 @@ static char *slot_of(const Call *call, int rank, size_t offset)
     return group->plane->slots[rank] + group->bytes * (size_t)call->slot + offset;
 }
 
-static iso_status sync_ranks(Call *call, Stage stage)
+static iso_status sync_parcels(Call *call, const Parcels *parcels)
 {
     iso_group *group = call->group;
-    Parcels parcels = {stage, call->plan, call->slot};
     uint32_t tag = group_tag(group, call->op, call->run->rows, call->syncs++);
     iso_status status = copies_make(&call->copies);
     if (!status)
-        status = group->plane->kind->sync(group->plane, tag, &parcels, call->run->stream);
+        status = group->plane->kind->sync(group->plane, tag, parcels, call->run->stream);
     if (!status)
         return ISO_OK;
     PlaneFailure failure;
     group->plane->kind->failure(group->plane, &failure);
     return failure.status ? group_fail(group, &failure) : status;
+}
+
+static iso_status sync_ranks(Call *call, Stage stage)
+{
+    return sync_parcels(call, &(Parcels){.stage = stage, .plan = call->plan, .slot = call->slot});
 }
 
 static iso_tensor *view_of(Call *call, iso_phase phase, int tensor)
@@ -271,25 +275,28 @@ iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tens
     return run_call(&call, tensors, n);
 }
 
-enum { SHARE_STAGE = 0x100 };
+enum { SHARE_SYNCS = 0x100 };
 
 iso_status group_share(iso_group *group, const iso_op *op, int64_t rows, const void *data,
-                       size_t bytes, void *stream, const char *parts[GROUP_RANKS])
+                       const size_t all_bytes[GROUP_RANKS], void *stream,
+                       const char *parts[GROUP_RANKS])
 {
     const iso_run run = {.rows = rows, .stream = stream};
-    Call call = {.group = group, .op = op, .run = &run, .stage = SHARE_STAGE};
+    Call call = {.group = group, .op = op, .run = &run, .syncs = SHARE_SYNCS};
     Plane *plane = group->plane;
+    size_t bytes = all_bytes[group->rank];
     iso_status status = iso_group_status(group);
     if (!status && bytes > group->bytes)
         status = iso_fail(ISO_GROUP_BYTES, "op %s leaves %zu bytes to share, the group was created "
                           "for %zu", op->op->name, bytes, group->bytes);
-    uint32_t tag = group_tag(group, op, rows, call.stage++);
+    uint32_t tag = group_tag(group, op, rows, call.syncs++);
     if (!status)
         status = plane->kind->begin(plane, tag, stream, &call.slot);
     Copy copy = {slot_of(&call, group->rank, 0), data, bytes, 1, bytes, bytes};
     if (!status && bytes)
-        status = plane->kind->copy(plane, &copy, stream);
+        status = plane->kind->copy(plane, &copy, 1, stream);
     for (int r = 0; r < group->ranks; r++)
         parts[r] = slot_of(&call, r, 0);
-    return status ? status : sync_ranks(&call);
+    Parcels parcels = {.stage = STAGE_SHARE, .slot = call.slot, .shared = all_bytes};
+    return status ? status : sync_parcels(&call, &parcels);
 }

@@ -226,17 +226,18 @@ static iso_status gather_cut(iso_model *model, const Pass *pass, int index)
     const iso_op *op = model->ops[model->program.calls[slot->from].statement].op;
     const MfTensor *tensor;
     const char *parts[GROUP_RANKS];
-    Box own, to;
-    iso_status status = model_slot_box(model, index, pass->run_rows, &tensor, &own);
+    size_t bytes[GROUP_RANKS];
+    Box to, boxes[GROUP_RANKS];
+    iso_status status = model_slot_box(model, index, pass->part, &tensor, &to);
+    for (int r = 0; r < model->ranks && !status; r++) {
+        status = model_rank_box(model, r, index, pass->run_rows, &boxes[r]);
+        bytes[r] = (size_t)(boxes[r].hi[0] - boxes[r].lo[0]) * slot->row_bytes;
+    }
     if (!status)
-        status = model_slot_box(model, index, pass->part, &tensor, &to);
-    if (!status)
-        status = group_share(model->group, op, pass->run_rows, model->values + slot->offset,
-                             (size_t)(own.hi[0] - own.lo[0]) * slot->row_bytes,
+        status = group_share(model->group, op, pass->run_rows, model->values + slot->offset, bytes,
                              model->device.stream, parts);
     for (int r = 0; r < model->ranks && !status; r++) {
-        Box theirs;
-        status = model_rank_box(model, r, index, pass->run_rows, &theirs);
+        Box theirs = boxes[r];
         RowCopy copy = {
             .to = model->values + slot->gathered,
             .from = parts[r],
@@ -247,7 +248,7 @@ static iso_status gather_cut(iso_model *model, const Pass *pass, int index)
             .count = theirs.hi[0] - theirs.lo[0],
             .row_bytes = slot->row_bytes,
         };
-        if (!status && copy.count)
+        if (copy.count)
             status = device_rows(&model->device, &copy);
     }
     return status;

@@ -104,7 +104,7 @@ static iso_status cuda_begin(Plane *plane, uint32_t tag, void *stream, int *slot
     if (p->capture == id)
         return ISO_OK;
     p->capture = id;
-    return cuda_sync(plane, tag, &(Parcels){STAGE_NOTHING, NULL, 0}, stream);
+    return cuda_sync(plane, tag, &(Parcels){.stage = STAGE_NOTHING}, stream);
 }
 
 static iso_status copy_by_driver(const Driver *driver, const Copy *copy, void *stream)
