@@ -48,9 +48,9 @@ static int comm_rank(int r, int ranks, void *user)
     iso_group_config config = {.size = sizeof config, .bytes = BYTES, .nccl_comm = comm};
     must(iso_group_create(&group, rank.module, &config), "iso_group_create");
     snprintf(layout, sizeof layout, "tp%d", ranks);
-    device_open(&d, &rank, group, "residual", ROWS);
+    device_prepare(&d, &rank, group, "residual", ROWS);
     device_check(&d, op_of(rank.module, "residual", layout, r), ROWS);
-    device_close(&d);
+    device_release(&d);
     iso_group_destroy(group);
     nccl->comm_destroy(comm);
     return rank.differ != 0;

@@ -98,7 +98,7 @@ static void prepare(Device *d, Rank *rank, iso_group *group, const char *op, int
     make_workspace(d);
 }
 
-void device_open(Device *d, Rank *rank, iso_group *group, const char *op, int64_t most)
+void device_prepare(Device *d, Rank *rank, iso_group *group, const char *op, int64_t most)
 {
     prepare(d, rank, group, op, most);
     for (int i = 0; i < d->params; i++) {
@@ -117,7 +117,7 @@ void device_load(Device *d, const Whole *whole)
                   i < d->params ? whole->tensor[i].data : whole->expected[i], d->bytes[i]);
 }
 
-void device_close(Device *d)
+void device_release(Device *d)
 {
     gpu_sync();
     rank_meets(d->rank);

@@ -35,10 +35,10 @@ typedef struct Device {
 void rank_meets(const Rank *rank);
 iso_group *rank_group(const Rank *rank, double timeout, size_t bytes, size_t two_shot);
 /* Random parameters, results of one rank for `most` rows. */
-void device_open(Device *d, Rank *rank, iso_group *group, const char *op, int64_t most);
+void device_prepare(Device *d, Rank *rank, iso_group *group, const char *op, int64_t most);
 /* Parameters and expected results from the host. */
 void device_load(Device *d, const Whole *whole);
-void device_close(Device *d);
+void device_release(Device *d);
 
 /* What one run of the rank's op takes. */
 void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *tensors,

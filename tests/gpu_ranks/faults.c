@@ -96,7 +96,7 @@ static int trial_rank(int r, int ranks, void *user)
     iso_group *group =
         rank_group(&rank, trial->timeout, 1 << 20, trial->number / 2 % 2 ? 1 : SIZE_MAX);
     snprintf(layout, sizeof layout, "tp%d", ranks);
-    device_open(&d, &rank, group, "residual", ROWS);
+    device_prepare(&d, &rank, group, "residual", ROWS);
     repeat_open(&again, &d, layout, ROWS);
     void *graph = gpu_record(run_graph, &again);
     iso_status status = ISO_OK;
@@ -191,7 +191,7 @@ static int other_op(int r, int ranks, void *user)
     Rank rank = open_rank(trial->task, r);
     iso_group *group = rank_group(&rank, trial->timeout, 1 << 20, 0);
     snprintf(layout, sizeof layout, "tp%d", ranks);
-    device_open(&d, &rank, group, r == trial->wrong ? "sixteen" : "residual", ROWS);
+    device_prepare(&d, &rank, group, r == trial->wrong ? "sixteen" : "residual", ROWS);
     repeat_open(&once, &d, layout, ROWS);
     iso_status status = iso_op_run_group(group, once.op, once.tensors, d.n, &once.run);
     gpu_sync();

@@ -2,7 +2,8 @@
  * syncs. The others start a process per GPU. `bits`: every op in every layout of that many ranks,
  * and 10,000 repeats of each that moves something. `stress`: repeats while products run and groups
  * come and go. `kill`, `hang`: one dies or stops in mid-run. `mismatch`: one has other weights, or
- * runs another op. `comm`: they meet over NCCL. `speed`: what a collective costs.
+ * runs another op. `comm`: they meet over NCCL. `model`: a whole model. `speed`: what a collective
+ * costs.
  *
  * usage: gpu_ranks MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]
  * ISLAND: so many ranks reach each other's memory, the others through NCCL. */
@@ -55,10 +56,10 @@ static void check_probes(Rank *rank, iso_group *group)
         whole_open(&whole, rank->module, probes[p].op, rows);
         fill_probe(&probes[p], &whole);
         expect_probe(&probes[p], &whole);
-        device_open(&d, rank, group, probes[p].op, rows);
+        device_prepare(&d, rank, group, probes[p].op, rows);
         device_load(&d, &whole);
         check_layouts(rank, &d, &rows, 1);
-        device_close(&d);
+        device_release(&d);
         whole_close(&whole);
     }
 }
@@ -174,11 +175,11 @@ static void check_all(Rank *rank, int64_t most, size_t two_shot, int repeats)
         Device d;
         if (rank->together && !strcmp(manifest->ops[o].name, "lm_head"))
             continue; /* 16 copies of its weights */
-        device_open(&d, rank, group, manifest->ops[o].name, most);
+        device_prepare(&d, rank, group, manifest->ops[o].name, most);
         check_layouts(rank, &d, row_counts, N_ROW_COUNTS);
         if (repeats)
             repeat_all(rank, &d, repeats);
-        device_close(&d);
+        device_release(&d);
     }
     iso_group_destroy(group);
 }
@@ -302,6 +303,7 @@ static const struct Mode {
              {"hang", run_hangs},
              {"mismatch", run_mismatches},
              {"comm", run_comm},
+             {"model", run_model},
              {"speed", run_speed}};
 
 static const struct Mode *mode_of(const char *name)

@@ -69,13 +69,13 @@ static int speed_rank(int r, int ranks, void *user)
     for (int way = 0; way < 3; way++) {
         iso_group *group = rank_group(&rank, 10, bytes, ways[way]);
         Device d;
-        device_open(&d, &rank, group, "o_proj", most);
+        device_prepare(&d, &rank, group, "o_proj", most);
         for (int i = 0; i < n; i++) {
             Timed timed = {.roots = group->plane->scratch};
             repeat_open(&timed.repeat, &d, layout, lines[i].rows);
             measure(&timed, &lines[i], way);
         }
-        device_close(&d);
+        device_release(&d);
         iso_group_destroy(group);
     }
     for (int i = 0; i < n && r == 0; i++) {

@@ -24,14 +24,14 @@ static void *load_gpu(void *user)
     iso_tensor tensors[TEST_TENSORS];
     iso_run run;
     gpu_open_thread();
-    device_open(&d, &s->rank, NULL, "gate_up", LOAD_ROWS);
+    device_prepare(&d, &s->rank, NULL, "gate_up", LOAD_ROWS);
     device_views(&d, d.base, LOAD_ROWS, tensors, &run);
     for (; !*s->stop; s->calls++) {
         must(iso_op_run(d.base, tensors, d.n, &run), "gate_up");
         if (s->calls % 8 == 0)
             gpu_sync();
     }
-    device_close(&d);
+    device_release(&d);
     gpu_close_thread();
     return NULL;
 }
@@ -48,9 +48,9 @@ static void *come_and_go(void *user)
     s->rank.where = where;
     for (; s->calls < GROUPS; s->calls++) {
         iso_group *group = rank_group(&s->rank, 30, BYTES, s->calls % 2 ? 1 : SIZE_MAX);
-        device_open(&d, &s->rank, group, "o_proj", ROWS);
+        device_prepare(&d, &s->rank, group, "o_proj", ROWS);
         device_check(&d, op_of(s->rank.module, "o_proj", layout, s->rank.rank), ROWS);
-        device_close(&d);
+        device_release(&d);
         iso_group_destroy(group);
     }
     gpu_close_thread();
@@ -74,9 +74,9 @@ static int stress_rank(int r, int ranks, void *user)
         die("no threads for rank %d", r);
     for (int i = 0; i < 4; i++) {
         Device d;
-        device_open(&d, &rank, group, ops[i / 2], ROWS);
+        device_prepare(&d, &rank, group, ops[i / 2], ROWS);
         repeat(&rank, &d, layout[i % 2], ROWS, task->repeats > 0 ? task->repeats : REPEATS);
-        device_close(&d);
+        device_release(&d);
     }
     pthread_join(threads[1], NULL);
     stop = true;

@@ -40,6 +40,7 @@ int run_kills(Task *task);
 int run_hangs(Task *task);
 int run_mismatches(Task *task);
 int run_comm(Task *task);
+int run_model(Task *task);
 int run_speed(Task *task);
 
 #endif

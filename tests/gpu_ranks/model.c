@@ -1,0 +1,250 @@
+/* A whole model over a group, every rank's part of what it gives against one rank's run: packed
+ * batches of every row count, then a paged prefill and decoding in graphs. */
+#include "iso_model.h"
+#include "task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQUENCES = 8, PAGE = 16, PROMPT = 65, DECODED = 8, MOST_WANTED = 256, POISON = 0xCD };
+
+static const int64_t row_counts[] = {1, 2, 63, 64, 65, 1024, 4096, 8192};
+enum { N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
+
+/* What goes into a step of that many rows and comes out of it. */
+typedef struct Batch {
+    int rows, n_sequences, n_wanted;
+    int32_t *ids, *targets, *wanted;
+    float *temperature;
+    iso_sequence sequences[SEQUENCES];
+    int32_t pages[SEQUENCES][1024];
+} Batch;
+
+/* The outputs of one model's step: whole arrays, of which a rank writes its part. */
+typedef struct Outputs {
+    void *data[2];
+    size_t bytes[2];
+} Outputs;
+
+static const char *const names[] = {"logits", "logprob"};
+
+typedef struct Models {
+    Rank *rank;
+    const char *layout;
+    iso_model *one, *many;
+    Batch batch;
+    Outputs expected, have;
+} Models;
+
+static size_t output_bytes(const iso_module *module, int output, int rows)
+{
+    iso_tensor tensor;
+    must(iso_model_value(module, names[output], rows, &tensor), names[output]);
+    return tensor_bytes(&tensor);
+}
+
+static void outputs_open(Outputs *out, const iso_module *module)
+{
+    for (int i = 0; i < 2; i++)
+        if (!(out->data[i] = malloc(output_bytes(module, i, MOST_WANTED))))
+            die("no memory for %s", names[i]);
+}
+
+static void batch_open(Batch *b, int64_t most)
+{
+    b->ids = calloc((size_t)most, sizeof *b->ids);
+    b->targets = calloc((size_t)most, sizeof *b->targets);
+    b->temperature = calloc((size_t)most, sizeof *b->temperature);
+    b->wanted = calloc(MOST_WANTED, sizeof *b->wanted);
+    if (!b->ids || !b->targets || !b->temperature || !b->wanted)
+        die("no memory for a batch");
+}
+
+static void batch_close(Batch *b)
+{
+    free(b->ids);
+    free(b->targets);
+    free(b->temperature);
+    free(b->wanted);
+}
+
+/* Sequences of unequal lengths; the wanted rows are spread over all. */
+static void fill_batch(Batch *b, int rows, unsigned seed)
+{
+    uint32_t state = seed * 2654435761u + 1;
+    b->rows = rows;
+    b->n_sequences = rows < SEQUENCES ? rows : SEQUENCES;
+    b->n_wanted = rows < MOST_WANTED ? rows : MOST_WANTED;
+    for (int i = 0; i < rows; i++) {
+        state = state * 1664525u + 1013904223u;
+        b->ids[i] = (int32_t)(state >> 8) % 151936;
+        b->targets[i] = (int32_t)(state >> 5) % 151936;
+        b->temperature[i] = 0.5f + (float)(state >> 28) / 8;
+    }
+    for (int i = 0; i < b->n_wanted; i++)
+        b->wanted[i] = (int32_t)(((int64_t)i + 1) * rows / b->n_wanted - 1);
+    for (int s = 0, first = 0; s < b->n_sequences; s++) {
+        int end = (int)((int64_t)rows * (s + 1) * (s + 2) / b->n_sequences / (b->n_sequences + 1));
+        end = end < first + 1 ? first + 1 : end;
+        end = s == b->n_sequences - 1 ? rows : end;
+        b->sequences[s] = (iso_sequence){.id = s, .rows = end - first};
+        first = end;
+    }
+}
+
+static void run_step(iso_model *model, const iso_module *module, const Batch *b, Outputs *out)
+{
+    iso_value inputs[] = {{"ids", b->ids, (size_t)b->rows * 4},
+                          {"targets", b->targets, (size_t)b->rows * 4},
+                          {"temperature", b->temperature, (size_t)b->rows * 4}};
+    iso_value outputs[2];
+    for (int i = 0; i < 2; i++) {
+        out->bytes[i] = output_bytes(module, i, b->n_wanted);
+        memset(out->data[i], POISON, out->bytes[i]);
+        outputs[i] = (iso_value){names[i], out->data[i], out->bytes[i]};
+    }
+    iso_step step = {.sequences = b->sequences,
+                     .n_sequences = b->n_sequences,
+                     .inputs = inputs,
+                     .n_inputs = 3,
+                     .wanted = b->wanted,
+                     .n_wanted = b->n_wanted,
+                     .outputs = outputs,
+                     .n_outputs = 2};
+    must(iso_model_step(model, &step), "iso_model_step");
+}
+
+/* The part of the rank against one rank's, everything around it against the poison. */
+static void compare(Models *m, int output)
+{
+    int64_t origin[ISO_MAX_AXES];
+    iso_tensor part, whole;
+    must(iso_model_value(m->rank->module, names[output], m->batch.n_wanted, &whole), "value");
+    must(iso_model_part(m->many, names[output], m->batch.n_wanted, &part, origin), "part");
+    size_t element = whole.dtype == ISO_F32 ? 4 : 2;
+    size_t columns = whole.n_axes > 1 ? (size_t)whole.shape[1] : 1;
+    size_t lo = whole.n_axes > 1 ? (size_t)origin[1] * element : 0;
+    size_t n = (whole.n_axes > 1 ? (size_t)part.shape[1] : 1) * element;
+    const char *have = m->have.data[output];
+    char *want = m->expected.data[output];
+    for (int64_t r = 0; r < whole.shape[0]; r++) {
+        char *row = want + (size_t)r * columns * element;
+        bool mine = r >= origin[0] && r < origin[0] + part.shape[0];
+        memset(row, POISON, mine ? lo : columns * element);
+        if (mine)
+            memset(row + lo + n, POISON, columns * element - lo - n);
+        m->rank->compared += mine ? n / 2 : 0;
+    }
+    uint64_t differ = 0;
+    for (size_t i = 0; i < m->have.bytes[output]; i += 2)
+        differ += memcmp(have + i, want + i, 2) != 0;
+    m->rank->differ += differ;
+    if (differ)
+        printf("  DIFFERS: %s, layout %s, rank %d, %d rows: %llu halves\n", names[output], m->layout,
+               m->rank->rank, m->batch.rows, (unsigned long long)differ);
+}
+
+static void check_step(Models *m)
+{
+    run_step(m->one, m->rank->module, &m->batch, &m->expected);
+    run_step(m->many, m->rank->module, &m->batch, &m->have);
+    m->rank->runs++;
+    for (int i = 0; i < 2; i++)
+        compare(m, i);
+}
+
+/* ---- what is run ---- */
+
+static void check_packed(Models *m, int64_t most)
+{
+    for (int i = 0; i < N_ROW_COUNTS && row_counts[i] <= most; i++) {
+        fill_batch(&m->batch, (int)row_counts[i], (unsigned)i + 1);
+        check_step(m);
+    }
+}
+
+/* Pages of the sequences lie interleaved. */
+static void page_sequences(Batch *b, int rows, int position)
+{
+    fill_batch(b, rows * SEQUENCES, (unsigned)position + 77);
+    b->n_sequences = SEQUENCES;
+    for (int s = 0; s < SEQUENCES; s++) {
+        for (int p = 0; p < (PROMPT + DECODED) / PAGE + 1; p++)
+            b->pages[s][p] = p * SEQUENCES + s;
+        b->sequences[s] = (iso_sequence){
+            .id = s, .position = position, .rows = rows, .pages = b->pages[s]};
+    }
+}
+
+static void check_paged(Models *m)
+{
+    page_sequences(&m->batch, PROMPT, 0);
+    check_step(m);
+    for (int i = 0; i < DECODED; i++) {
+        page_sequences(&m->batch, 1, PROMPT + i);
+        check_step(m);
+    }
+}
+
+static void load(Models *m, iso_model_config *config, iso_group *group)
+{
+    iso_model_config one = *config;
+    must(iso_model_load(&m->one, m->rank->module, &one), "iso_model_load on one rank");
+    config->layout = m->layout;
+    config->group = group;
+    must(iso_model_load(&m->many, m->rank->module, config), "iso_model_load");
+}
+
+static void check_layout(Rank *rank, const char *layout, int64_t most, bool paged)
+{
+    Models m = {.rank = rank, .layout = layout};
+    iso_model_sizes sizes;
+    iso_model_config config = {.size = sizeof config,
+                               .weights = "seed:7",
+                               .layout = layout,
+                               .max_rows = paged ? SEQUENCES * PROMPT : most,
+                               .max_sequences = SEQUENCES,
+                               .max_position = paged ? 1024 : most,
+                               .page = PAGE,
+                               .pages = paged ? 1024 : 0,
+                               .graph_rows = paged ? 64 : 0};
+    must(iso_model_size(rank->module, &config, rank->rank, &sizes), "iso_model_size");
+    config.layout = NULL;
+    iso_group *group = rank_group(rank, 30, sizes.group, 0);
+    load(&m, &config, group);
+    batch_open(&m.batch, config.max_rows);
+    outputs_open(&m.expected, rank->module);
+    outputs_open(&m.have, rank->module);
+    if (paged)
+        check_paged(&m);
+    else
+        check_packed(&m, most);
+    iso_model_unload(m.many);
+    iso_model_unload(m.one);
+    iso_group_destroy(group);
+    for (int i = 0; i < 2; i++) {
+        free(m.expected.data[i]);
+        free(m.have.data[i]);
+    }
+    batch_close(&m.batch);
+}
+
+static int model_rank(int r, int ranks, void *user)
+{
+    const Task *task = user;
+    Rank rank = open_rank(task, r);
+    const Manifest *manifest = rank.module->manifest;
+    for (int l = 0; l < manifest->n_layouts; l++)
+        for (int paged = 0; paged < 2 && manifest->layouts[l].ranks == ranks; paged++)
+            check_layout(&rank, manifest->layouts[l].name, task->most, paged);
+    printf("%s: whole model, rank %d of %d: %llu steps, %llu of %llu halves differ\n",
+           manifest->contract, r, ranks, (unsigned long long)rank.runs,
+           (unsigned long long)rank.differ, (unsigned long long)rank.compared);
+    return rank.differ != 0 || rank.runs == 0;
+}
+
+int run_model(Task *task)
+{
+    return run_ranks(task, model_rank);
+}
