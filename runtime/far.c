@@ -142,7 +142,7 @@ static void fail(Far *far, int kind, int rank)
 {
     Word *word = far->config.word;
     if (!word->report)
-        word->report = (uint64_t)kind << 56 | (uint64_t)rank << 32 | (uint32_t)far->seen;
+        word->found = (uint64_t)kind << 56 | (uint64_t)rank << 32 | (uint32_t)far->seen;
     for (int r = 0; r < far->plane.ranks; r++)
         if (far->config.far[r] && !word->lost[r])
             word->lost[r] = RANK_LEFT;

@@ -10,7 +10,8 @@
 /* In host memory that the device sees. A flag is an epoch above a tag. */
 typedef struct Word {
     volatile uint32_t lost[GROUP_RANKS + 1]; /* as store_mirror writes them */
-    volatile uint64_t report;            /* the first failure, as group_ptx.h says */
+    volatile uint64_t report, found;     /* the first failure, as group_ptx.h says: by a kernel, by
+                                            the watcher */
     volatile uint64_t begun, ended;      /* flags of the exchange that runs, of the last one done */
 } Word;
 

@@ -1,8 +1,8 @@
 /* The kernels of a group, as PTX that the driver compiles when the group is opened.
  * Ownership: static text.
  *
- * iso_group_sync(peers, flags, state, lost, gone, report, timeout, ranks, tag), one block with a
- * thread per rank:
+ * iso_group_sync(peers, flags, state, lost, gone, report, timeout, ranks, tag, early), one block
+ * with a thread per rank:
  *   peers    u64[ranks]: where each rank keeps the flag that this rank sets
  *   flags    u64[ranks]: the flags that the others set here, epoch above tag
  *   state    u32[2]: the epoch of the last sync; whether one failed
@@ -11,6 +11,8 @@
  *            never come, so they wait a second more
  *   report   u64 in host memory: the first failure is written there, as the constants below say
  *   timeout  nanoseconds
+ *   early    not 0: what is launched next with programmatic stream serialization may take its
+ *            places before the others came; else it may once they have
  * After a failure no further sync tells or waits.
  *
  * iso_group_mark(state, flag, word, tag, ahead), one thread: the epoch of the last sync, and

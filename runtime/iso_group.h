@@ -8,6 +8,8 @@
  * Threads: one thread at a time may use a group. Calls on one group go to one stream, or to streams
  * that the caller orders. Threads that have a rank each on one GPU must not queue so many launches
  * that the driver makes one of them wait: it would wait with the others locked out.
+ * Calls of two groups on streams that do not wait for each other run side by side; a graph that was
+ * captured while there was one group is not to be replayed beside another's calls.
  * No call but create and destroy allocates, waits on the host for another rank (ISO_CUDA), or
  * synchronises; iso_op_run_group can be captured in a CUDA graph. With ISO_CPU a call returns when
  * it is done, and so waits for the other ranks.

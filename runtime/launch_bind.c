@@ -5,7 +5,10 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
 {
     const iso_module *module = launch->op->module;
     const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
-    /* Products wait themselves for what comes before, and may begin a little earlier. */
+    /* Products and their joins wait themselves for what comes before, and may begin a little
+     * earlier. */
+    bool waits = launch->spec->family == MF_GEMM ||
+                 (launch->spec->family == MF_JOIN && !launch->spec->join_of_row);
     CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = grid->x,
                              .grid_y = grid->y,
@@ -16,7 +19,7 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
                              .shared_bytes = (unsigned)grid->shared_bytes,
                              .stream = launch->run->stream,
                              .attributes = &early,
-                             .n_attributes = launch->spec->family == MF_GEMM};
+                             .n_attributes = waits};
     CuResult result =
         module->driver->launch_config(&config, module->functions[launch->spec->kernel], args, NULL);
     return driver_check(module->driver, result, kernel->name);

@@ -1,6 +1,7 @@
 /* GPUs: slots and flags in device memory that the peers map, through CUDA IPC between processes and
  * directly between threads of one. Of ranks that cannot be reached so, NCCL brings copies. */
 #include "far.h"
+#include "group_plan.h"
 #include "group_ptx.h"
 
 #include <stdatomic.h>
@@ -37,12 +38,27 @@ typedef struct CudaPlane {
     int calls, graph_calls;
 } CudaPlane;
 
+/* Groups that were opened at once, at most: a process that has had two may have graphs of both. */
+static atomic_int planes_open, planes_ever;
+
 /* ---- calls ---- */
 
+/* A join may take its places while the others are waited for, if it leaves room enough for whatever
+ * they wait for in turn: where this process has no other group, and few blocks are launched. */
+static bool may_begin_early(const CudaPlane *p, const Parcels *parcels)
+{
+    enum { FEW_BYTES = 256 << 10 }; /* 2 KiB to a block of 256 threads */
+    if (parcels->stage != STAGE_ROOTS || p->plane.together || atomic_load(&planes_ever) > 1)
+        return false;
+    const GroupPlan *plan = parcels->plan;
+    return roots_bytes(plan->op, plan->rows) <= FEW_BYTES;
+}
+
 /* Tells the near ranks, and waits for all. */
-static iso_status sync_flags(Plane *plane, uint32_t tag, void *stream)
+static iso_status sync_flags(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream)
 {
     CudaPlane *p = (CudaPlane *)plane;
+    uint32_t early = may_begin_early(p, parcels);
     CuAddress peers = p->memory + HEAD_PEERS, flags = p->memory + HEAD_FLAGS;
     CuAddress state = p->memory + HEAD_STATE;
     CuAddress lost = p->word_address + offsetof(Word, lost);
@@ -50,9 +66,9 @@ static iso_status sync_flags(Plane *plane, uint32_t tag, void *stream)
     CuAddress report = p->word_address + offsetof(Word, report);
     uint64_t timeout = (uint64_t)(plane->config.timeout * 1e9);
     uint32_t ranks = (uint32_t)plane->config.ranks;
-    void *args[] = {&peers, &flags, &state, &lost, &gone, &report, &timeout, &ranks, &tag};
+    void *args[] = {&peers, &flags, &state, &lost, &gone, &report, &timeout, &ranks, &tag, &early};
     /* It waits itself for what comes before: being launched takes no time then. */
-    CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
+    CuLaunchAttribute overlap = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = 1,
                              .grid_y = 1,
                              .grid_z = 1,
@@ -60,7 +76,7 @@ static iso_status sync_flags(Plane *plane, uint32_t tag, void *stream)
                              .block_y = 1,
                              .block_z = 1,
                              .stream = stream,
-                             .attributes = &early,
+                             .attributes = &overlap,
                              .n_attributes = 1};
     return driver_check(p->driver, p->driver->launch_config(&config, p->sync, args, NULL),
                         "iso_group_sync");
@@ -80,12 +96,12 @@ static iso_status cuda_sync(Plane *plane, uint32_t tag, const Parcels *parcels, 
 {
     CudaPlane *p = (CudaPlane *)plane;
     if (!p->far)
-        return sync_flags(plane, tag, stream);
+        return sync_flags(plane, tag, parcels, stream);
     iso_status status = mark(p, tag, 1, offsetof(Word, begun), stream);
     if (!status)
         status = far_exchange(p->far, parcels, plane->slots, stream);
     if (!status)
-        status = sync_flags(plane, tag, stream);
+        status = sync_flags(plane, tag, parcels, stream);
     return status ? status : mark(p, tag, 0, offsetof(Word, ended), stream);
 }
 
@@ -179,7 +195,8 @@ static iso_status cuda_copy(Plane *plane, const Copy *copies, int n, void *strea
 static void cuda_failure(Plane *plane, PlaneFailure *failure)
 {
     static const iso_status of[] = {ISO_OK, ISO_RANK_LOST, ISO_RANK_TIMEOUT, ISO_DISORDER};
-    uint64_t report = ((CudaPlane *)plane)->word->report;
+    const Word *word = ((CudaPlane *)plane)->word;
+    uint64_t report = word->found ? word->found : word->report;
     *failure = (PlaneFailure){of[report >> 56 & 3], (int)(report >> 32 & 0xffffff),
                               (uint32_t)report};
 }
@@ -187,7 +204,8 @@ static void cuda_failure(Plane *plane, PlaneFailure *failure)
 static void cuda_close(Plane *plane)
 {
     CudaPlane *p = (CudaPlane *)plane;
-    far_close(p->far, p->word && p->word->report);
+    atomic_fetch_sub(&planes_open, 1);
+    far_close(p->far, p->word && (p->word->report || p->word->found));
     store_mirror(plane->config.store, NULL);
     for (int r = 0; r < plane->config.ranks; r++)
         if (p->opened[r])
@@ -440,6 +458,9 @@ iso_status plane_cuda_open(const PlaneConfig *config, const Driver *driver, Plan
         return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a group");
     p->plane = (Plane){.kind = &cuda_kind, .config = *config};
     p->driver = driver;
+    int open = atomic_fetch_add(&planes_open, 1) + 1, ever = atomic_load(&planes_ever);
+    while (open > ever && !atomic_compare_exchange_weak(&planes_ever, &ever, open))
+        ;
     iso_status status = exchange_memory(p);
     if (status)
         cuda_close(&p->plane);

@@ -118,6 +118,7 @@ ISO_INLINE void iso_join_rows(const IsoJoinArgs &args, int group, int col, int o
 template <class Op> ISO_INLINE void iso_join(const IsoJoinArgs &args) {
     static_assert(Op::Tree::valid && !Op::Tree::roots,
                   "a join finishes its tree");
+    iso_grid_begin();
     int pair = blockIdx.x * blockDim.x + threadIdx.x;
     int group = iso_tile_group<Op>(args.group, 2, pair);
     int columns = args.group[group].columns, col = pair * 2, offset = 0;

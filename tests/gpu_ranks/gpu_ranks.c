@@ -47,6 +47,27 @@ static void check_layouts(Rank *rank, Device *d, const int64_t *rows, int n)
                              rows[m]);
 }
 
+/* Row counts about those where two shots begin, and where a join no longer takes its places early,
+ * by the bytes of one row's roots. */
+static void check_thresholds(Rank *rank, Device *d)
+{
+    const Manifest *manifest = rank->module->manifest;
+    for (int l = 0; l < manifest->n_layouts; l++) {
+        if (manifest->layouts[l].ranks != rank->ranks)
+            continue;
+        const iso_op *op =
+            op_of(rank->module, d->op->name, manifest->layouts[l].name, rank->rank);
+        size_t bytes = op->at->join >= 0 ? roots_bytes(op, rank->ranks) / (size_t)rank->ranks : 0;
+        size_t peers = bytes ? (size_t)op->at->sources[rank->rank].n - 1 : 0;
+        int64_t at[2] = {bytes ? 256 << 10 : 0, peers ? (int64_t)(d->group->two_shot / peers) : 0};
+        for (int i = 0; i < 2 && bytes; i++)
+            for (int64_t rows = at[i] / (int64_t)bytes - 1; rows <= at[i] / (int64_t)bytes + 1;
+                 rows++)
+                if (rows > 0 && rows <= d->most)
+                    device_check(d, op, rows);
+    }
+}
+
 static void check_probes(Rank *rank, iso_group *group)
 {
     for (int p = 0; p < N_PROBES; p++) {
@@ -177,6 +198,8 @@ static void check_all(Rank *rank, int64_t most, size_t two_shot, int repeats)
             continue; /* 16 copies of its weights */
         device_prepare(&d, rank, group, manifest->ops[o].name, most);
         check_layouts(rank, &d, row_counts, N_ROW_COUNTS);
+        if (two_shot == 0)
+            check_thresholds(rank, &d);
         if (repeats)
             repeat_all(rank, &d, repeats);
         device_release(&d);
@@ -279,6 +302,7 @@ static int bits_rank(int r, int ranks, void *user)
     (void)ranks;
     check_all(&rank, task->most, SIZE_MAX, 0);
     check_all(&rank, task->most, 1, 0);
+    check_all(&rank, task->most, 0, 0);
     if (task->repeats)
         check_all(&rank, REPEAT_ROWS, 0, task->repeats > 0 ? task->repeats : REPEATS);
     if (r == 0 || rank.differ)

@@ -141,8 +141,8 @@ static void compare(Models *m, int output)
         differ += memcmp(have + i, want + i, 2) != 0;
     m->rank->differ += differ;
     if (differ)
-        printf("  DIFFERS: %s, layout %s, rank %d, %d rows: %llu halves\n", names[output], m->layout,
-               m->rank->rank, m->batch.rows, (unsigned long long)differ);
+        printf("  DIFFERS: %s, layout %s, rank %d, %d rows: %llu halves\n", names[output],
+               m->layout, m->rank->rank, m->batch.rows, (unsigned long long)differ);
 }
 
 static void check_step(Models *m)
@@ -187,42 +187,39 @@ static void check_paged(Models *m)
     }
 }
 
-static void load(Models *m, iso_model_config *config, iso_group *group)
+static void check_layout(Models *m, iso_model_config config, const char *layout, int64_t most)
 {
-    iso_model_config one = *config;
-    must(iso_model_load(&m->one, m->rank->module, &one), "iso_model_load on one rank");
-    config->layout = m->layout;
-    config->group = group;
-    must(iso_model_load(&m->many, m->rank->module, config), "iso_model_load");
+    iso_model_sizes sizes;
+    m->layout = config.layout = layout;
+    must(iso_model_size(m->rank->module, &config, m->rank->rank, &sizes), "iso_model_size");
+    config.group = rank_group(m->rank, 30, sizes.group, 0);
+    must(iso_model_load(&m->many, m->rank->module, &config), layout);
+    check_packed(m, most);
+    check_paged(m);
+    iso_model_unload(m->many);
+    iso_group_destroy(config.group);
 }
 
-static void check_layout(Rank *rank, const char *layout, int64_t most, bool paged)
+static void check_layouts(Rank *rank, int64_t most)
 {
-    Models m = {.rank = rank, .layout = layout};
-    iso_model_sizes sizes;
+    const Manifest *manifest = rank->module->manifest;
+    Models m = {.rank = rank};
     iso_model_config config = {.size = sizeof config,
                                .weights = "seed:7",
-                               .layout = layout,
-                               .max_rows = paged ? SEQUENCES * PROMPT : most,
+                               .max_rows = most < SEQUENCES * PROMPT ? SEQUENCES * PROMPT : most,
                                .max_sequences = SEQUENCES,
-                               .max_position = paged ? 1024 : most,
+                               .max_position = most < 1024 ? 1024 : most,
                                .page = PAGE,
-                               .pages = paged ? 1024 : 0,
-                               .graph_rows = paged ? 64 : 0};
-    must(iso_model_size(rank->module, &config, rank->rank, &sizes), "iso_model_size");
-    config.layout = NULL;
-    iso_group *group = rank_group(rank, 30, sizes.group, 0);
-    load(&m, &config, group);
+                               .pages = 1024,
+                               .graph_rows = 64};
+    must(iso_model_load(&m.one, rank->module, &config), "iso_model_load on one rank");
     batch_open(&m.batch, config.max_rows);
     outputs_open(&m.expected, rank->module);
     outputs_open(&m.have, rank->module);
-    if (paged)
-        check_paged(&m);
-    else
-        check_packed(&m, most);
-    iso_model_unload(m.many);
+    for (int l = 0; l < manifest->n_layouts; l++)
+        if (manifest->layouts[l].ranks == rank->ranks)
+            check_layout(&m, config, manifest->layouts[l].name, most);
     iso_model_unload(m.one);
-    iso_group_destroy(group);
     for (int i = 0; i < 2; i++) {
         free(m.expected.data[i]);
         free(m.have.data[i]);
@@ -235,9 +232,7 @@ static int model_rank(int r, int ranks, void *user)
     const Task *task = user;
     Rank rank = open_rank(task, r);
     const Manifest *manifest = rank.module->manifest;
-    for (int l = 0; l < manifest->n_layouts; l++)
-        for (int paged = 0; paged < 2 && manifest->layouts[l].ranks == ranks; paged++)
-            check_layout(&rank, manifest->layouts[l].name, task->most, paged);
+    check_layouts(&rank, task->most);
     printf("%s: whole model, rank %d of %d: %llu steps, %llu of %llu halves differ\n",
            manifest->contract, r, ranks, (unsigned long long)rank.runs,
            (unsigned long long)rank.differ, (unsigned long long)rank.compared);
