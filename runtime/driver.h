@@ -21,6 +21,25 @@ typedef struct CuIpcHandle {
     char opaque[64];
 } CuIpcHandle;
 
+typedef unsigned long long CuMemory;
+
+typedef struct CuLocation {
+    int type, id;
+} CuLocation;
+
+/* CUmemAllocationProp. */
+typedef struct CuMemoryKind {
+    int type, handles;
+    CuLocation where;
+    void *unused;
+    unsigned char flags[8];
+} CuMemoryKind;
+
+typedef struct CuMemoryAccess {
+    CuLocation where;
+    int access;
+} CuMemoryAccess;
+
 /* CUDA_MEMCPY2D; arrays are not used. */
 typedef struct CuCopy2d {
     size_t from_x, from_y;
@@ -46,6 +65,11 @@ enum {
     CU_ATTRIBUTE_MULTIPROCESSORS = 16,
     CU_ATTRIBUTE_MAJOR = 75,
     CU_ATTRIBUTE_MINOR = 76,
+    CU_ATTRIBUTE_FILE_HANDLES = 103,
+    CU_MEMORY_PINNED = 1,
+    CU_HANDLE_FILE = 1,
+    CU_LOCATION_DEVICE = 1,
+    CU_ACCESS_READ_WRITE = 3,
     CU_FUNC_MAX_DYNAMIC_SHARED = 8,
     CU_LAUNCH_STREAM_SERIALIZATION = 6,
     CU_TENSOR_MAP_F16 = 6,
@@ -116,6 +140,25 @@ typedef struct CuLaunchConfig {
     X(host_free, "cuMemFreeHost", (void *memory))                                                  \
     X(host_address, "cuMemHostGetDevicePointer_v2",                                                \
       (CuAddress * address, void *memory, unsigned flags))                                         \
+    X(memory_grain, "cuMemGetAllocationGranularity",                                               \
+      (size_t * grain, const CuMemoryKind *kind, int option))                                      \
+    X(memory_create, "cuMemCreate",                                                                \
+      (CuMemory * memory, size_t bytes, const CuMemoryKind *kind, unsigned long long flags))       \
+    X(memory_release, "cuMemRelease", (CuMemory memory))                                           \
+    X(memory_export, "cuMemExportToShareableHandle",                                               \
+      (void *handle, CuMemory memory, int type, unsigned long long flags))                         \
+    X(memory_import, "cuMemImportFromShareableHandle",                                             \
+      (CuMemory * memory, void *handle, int type))                                                 \
+    X(address_reserve, "cuMemAddressReserve",                                                      \
+      (CuAddress * address, size_t bytes, size_t alignment, CuAddress wanted,                      \
+       unsigned long long flags))                                                                  \
+    X(address_free, "cuMemAddressFree", (CuAddress address, size_t bytes))                         \
+    X(memory_map, "cuMemMap",                                                                      \
+      (CuAddress address, size_t bytes, size_t offset, CuMemory memory,                            \
+       unsigned long long flags))                                                                  \
+    X(memory_unmap, "cuMemUnmap", (CuAddress address, size_t bytes))                               \
+    X(memory_access, "cuMemSetAccess",                                                             \
+      (CuAddress address, size_t bytes, const CuMemoryAccess *access, size_t n))                   \
     X(ipc_get, "cuIpcGetMemHandle", (CuIpcHandle * handle, CuAddress address))                     \
     X(ipc_open, "cuIpcOpenMemHandle_v2",                                                           \
       (CuAddress * address, CuIpcHandle handle, unsigned flags))                                   \

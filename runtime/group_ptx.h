@@ -11,8 +11,8 @@
  *            never come, so they wait a second more
  *   report   u64 in host memory: the first failure is written there, as the constants below say
  *   timeout  nanoseconds
- *   early    not 0: what is launched next with programmatic stream serialization may take its
- *            places before the others came; else it may once they have
+ *   early    when what is launched next with programmatic stream serialization may take its places:
+ *            SYNC_AFTER all that, SYNC_ONCE the others have come, or SYNC_BEFORE
  * After a failure no further sync tells or waits.
  *
  * iso_group_mark(state, flag, word, tag, ahead), one thread: the epoch of the last sync, and
@@ -37,6 +37,8 @@ typedef struct DeviceCopy {
 enum { DEVICE_COPIES = 32 };
 
 /* report = kind << 56 | rank << 32 | tag */
+enum { SYNC_AFTER = 0, SYNC_ONCE = 1, SYNC_BEFORE = 2 };
+
 enum { SYNC_LOST = 1, SYNC_LATE = 2, SYNC_DISORDER = 3 };
 
 #endif

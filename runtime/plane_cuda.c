@@ -1,8 +1,9 @@
-/* GPUs: slots and flags in device memory that the peers map, through CUDA IPC between processes and
- * directly between threads of one. Of ranks that cannot be reached so, NCCL brings copies. */
+/* GPUs: slots and flags in device memory that the peers map, as share.h has it between processes
+ * and directly between threads of one. Of ranks that cannot be reached so, NCCL brings copies. */
 #include "far.h"
 #include "group_plan.h"
 #include "group_ptx.h"
+#include "share.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,8 +30,9 @@ typedef struct CudaPlane {
     const Driver *driver;
     CuModule module;
     CuFunction sync, mark, copy;
-    CuAddress memory; /* head and slots */
-    CuAddress opened[GROUP_RANKS];
+    CuDevice device;
+    CuAddress memory; /* head and slots: of `share` */
+    Share share, opened[GROUP_RANKS];
     CuAddress scratch, copies, word_address; /* copies: of far ranks' slots */
     Word *word;
     Far *far; /* NULL where every rank is near */
@@ -44,42 +46,49 @@ static atomic_int planes_open, planes_ever;
 /* ---- calls ---- */
 
 /* A join may take its places while the others are waited for, if it leaves room enough for whatever
- * they wait for in turn: where this process has no other group, and few blocks are launched. */
-static bool may_begin_early(const CudaPlane *p, const Parcels *parcels)
+ * they wait for in turn: where this process has no other group, and few blocks are launched. Ranks
+ * that share a GPU leave it to each other at once. */
+static uint32_t how_early(const CudaPlane *p, const Parcels *parcels)
 {
     enum { FEW_BYTES = 256 << 10 }; /* 2 KiB to a block of 256 threads */
-    if (parcels->stage != STAGE_ROOTS || p->plane.together || atomic_load(&planes_ever) > 1)
-        return false;
+    if (p->plane.together)
+        return SYNC_AFTER;
+    if (parcels->stage != STAGE_ROOTS || atomic_load(&planes_ever) > 1)
+        return SYNC_ONCE;
     const GroupPlan *plan = parcels->plan;
-    return roots_bytes(plan->op, plan->rows) <= FEW_BYTES;
+    return roots_bytes(plan->op, plan->rows) <= FEW_BYTES ? SYNC_BEFORE : SYNC_ONCE;
 }
 
 /* Tells the near ranks, and waits for all. */
-static iso_status sync_flags(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream)
+static iso_status launch_sync(const CudaPlane *p, uint32_t ranks, uint32_t tag, uint32_t early,
+                              void *stream)
 {
-    CudaPlane *p = (CudaPlane *)plane;
-    uint32_t early = may_begin_early(p, parcels);
     CuAddress peers = p->memory + HEAD_PEERS, flags = p->memory + HEAD_FLAGS;
     CuAddress state = p->memory + HEAD_STATE;
     CuAddress lost = p->word_address + offsetof(Word, lost);
     CuAddress gone = lost + GROUP_RANKS * sizeof(uint32_t);
     CuAddress report = p->word_address + offsetof(Word, report);
-    uint64_t timeout = (uint64_t)(plane->config.timeout * 1e9);
-    uint32_t ranks = (uint32_t)plane->config.ranks;
+    uint64_t timeout = (uint64_t)(p->plane.config.timeout * 1e9);
     void *args[] = {&peers, &flags, &state, &lost, &gone, &report, &timeout, &ranks, &tag, &early};
     /* It waits itself for what comes before: being launched takes no time then. */
     CuLaunchAttribute overlap = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = 1,
                              .grid_y = 1,
                              .grid_z = 1,
-                             .block_x = (ranks + 31) / 32 * 32,
+                             .block_x = ranks / 32 * 32 + 32,
                              .block_y = 1,
                              .block_z = 1,
                              .stream = stream,
                              .attributes = &overlap,
-                             .n_attributes = 1};
+                             .n_attributes = !p->plane.together};
     return driver_check(p->driver, p->driver->launch_config(&config, p->sync, args, NULL),
                         "iso_group_sync");
+}
+
+static iso_status sync_flags(const CudaPlane *p, uint32_t tag, const Parcels *parcels,
+                             void *stream)
+{
+    return launch_sync(p, (uint32_t)p->plane.config.ranks, tag, how_early(p, parcels), stream);
 }
 
 static iso_status mark(CudaPlane *p, uint32_t tag, uint32_t ahead, size_t word, void *stream)
@@ -96,12 +105,12 @@ static iso_status cuda_sync(Plane *plane, uint32_t tag, const Parcels *parcels, 
 {
     CudaPlane *p = (CudaPlane *)plane;
     if (!p->far)
-        return sync_flags(plane, tag, parcels, stream);
+        return sync_flags(p, tag, parcels, stream);
     iso_status status = mark(p, tag, 1, offsetof(Word, begun), stream);
     if (!status)
         status = far_exchange(p->far, parcels, plane->slots, stream);
     if (!status)
-        status = sync_flags(plane, tag, parcels, stream);
+        status = sync_flags(p, tag, parcels, stream);
     return status ? status : mark(p, tag, 0, offsetof(Word, ended), stream);
 }
 
@@ -201,17 +210,23 @@ static void cuda_failure(Plane *plane, PlaneFailure *failure)
                               (uint32_t)report};
 }
 
+static void close_shares(CudaPlane *p)
+{
+    for (int r = 0; r < p->plane.config.ranks; r++)
+        if (p->opened[r].address)
+            share_close(p->driver, &p->opened[r]);
+    if (p->share.address)
+        share_close(p->driver, &p->share);
+    p->memory = 0;
+}
+
 static void cuda_close(Plane *plane)
 {
     CudaPlane *p = (CudaPlane *)plane;
     atomic_fetch_sub(&planes_open, 1);
     far_close(p->far, p->word && (p->word->report || p->word->found));
     store_mirror(plane->config.store, NULL);
-    for (int r = 0; r < plane->config.ranks; r++)
-        if (p->opened[r])
-            p->driver->ipc_close(p->opened[r]);
-    if (p->memory)
-        p->driver->memory_free(p->memory);
+    close_shares(p);
     if (p->scratch)
         p->driver->memory_free(p->scratch);
     if (p->copies)
@@ -227,11 +242,13 @@ static const PlaneKind cuda_kind = {cuda_close, cuda_begin, cuda_sync, cuda_copy
 
 /* ---- opening ---- */
 
+enum { FILE_SECONDS = 10 }; /* that a file may be on its way */
+
 /* What the others need to reach this rank's memory. Ranks of one process have the mark in common:
  * its address with its value is no other process's. */
 typedef struct Door {
-    CuIpcHandle handle;
-    CuAddress address;
+    Share share;
+    char post[64]; /* where its rank takes files */
     uint64_t process, mark, ready;
     int device, island;
     char host[64];
@@ -243,35 +260,49 @@ typedef struct Reach {
     char why[200];
 } Reach;
 
-static iso_status make_memory(CudaPlane *p, Door *door)
+static iso_status load_kernels(CudaPlane *p)
 {
-    enum { GRAIN = 2 << 20 }; /* an allocation of its own, which IPC handles are for */
+    const struct {
+        CuFunction *function;
+        const char *name;
+    } kernels[] = {{&p->sync, "iso_group_sync"},
+                   {&p->mark, "iso_group_mark"},
+                   {&p->copy, "iso_group_copy"}};
     const Driver *driver = p->driver;
-    size_t bytes = HEAD_BYTES + SLOTS * p->plane.config.bytes;
-    void *word = NULL;
     iso_status status = driver_check(driver, driver->module_load(&p->module, group_ptx),
-                                     "the group's kernel");
+                                     "the group's kernels");
+    for (int i = 0; i < 3 && !status; i++)
+        status = driver_check(
+            driver, driver->module_function(kernels[i].function, p->module, kernels[i].name),
+            kernels[i].name);
+    return status;
+}
+
+/* Launched once, so that they are loaded: a kernel that is loaded later may have to wait for others
+ * that run, which may wait for this rank. */
+static iso_status warm_kernels(CudaPlane *p)
+{
+    DeviceCopy none[DEVICE_COPIES] = {{0}};
+    iso_status status = copy_by_kernel(p, none, 1, NULL);
     if (!status)
-        status = driver_check(driver, driver->module_function(&p->sync, p->module,
-                                                              "iso_group_sync"),
-                              "iso_group_sync");
+        status = mark(p, 0, 0, offsetof(Word, ended), NULL);
     if (!status)
-        status = driver_check(driver, driver->module_function(&p->mark, p->module,
-                                                              "iso_group_mark"),
-                              "iso_group_mark");
+        status = launch_sync(p, 0, 0, SYNC_AFTER, NULL);
+    return status ? status
+                  : driver_check(p->driver, p->driver->stream_sync(NULL), "a group's kernels");
+}
+
+/* What no other rank sees. */
+static iso_status make_own(CudaPlane *p)
+{
+    const Driver *driver = p->driver;
+    void *word = NULL;
+    iso_status status = driver_context(driver, &p->device);
     if (!status)
-        status = driver_check(driver, driver->module_function(&p->copy, p->module,
-                                                              "iso_group_copy"),
-                              "iso_group_copy");
-    if (!status)
-        status = driver_check(driver,
-                              driver->memory_new(&p->memory, (bytes + GRAIN - 1) / GRAIN * GRAIN),
-                              "cuMemAlloc of a group's slots");
+        status = load_kernels(p);
     if (!status)
         status = driver_check(driver, driver->memory_new(&p->scratch, p->plane.config.bytes),
                               "cuMemAlloc of a group's scratch");
-    if (!status)
-        status = driver_check(driver, driver->memory_set(p->memory, 0, HEAD_BYTES), "cuMemsetD8");
     if (!status)
         status = driver_check(
             driver, driver->host_new(&word, sizeof(Word), CU_HOST_PORTABLE | CU_HOST_MAPPED),
@@ -281,12 +312,20 @@ static iso_status make_memory(CudaPlane *p, Door *door)
     p->word = memset(word, 0, sizeof(Word));
     p->plane.scratch = (char *)(uintptr_t)p->scratch;
     store_mirror(p->plane.config.store, p->word->lost);
-    door->address = p->memory;
-    status = driver_check(driver, driver->host_address(&p->word_address, word, 0),
-                          "cuMemHostGetDevicePointer");
+    return driver_check(driver, driver->host_address(&p->word_address, word, 0),
+                        "cuMemHostGetDevicePointer");
+}
+
+static iso_status make_slots(CudaPlane *p, ShareKind kind)
+{
+    iso_status status = share_make(p->driver, p->device, kind,
+                                   HEAD_BYTES + SLOTS * p->plane.config.bytes, &p->share);
+    p->memory = p->share.address;
+    if (!status)
+        status = warm_kernels(p);
     return status ? status
-                  : driver_check(driver, driver->ipc_get(&door->handle, p->memory),
-                                 "cuIpcGetMemHandle");
+                  : driver_check(p->driver, p->driver->memory_set(p->memory, 0, HEAD_BYTES),
+                                 "cuMemsetD8");
 }
 
 static bool same_host(const Door *a, const Door *b)
@@ -294,39 +333,63 @@ static bool same_host(const Door *a, const Door *b)
     return !memcmp(a->host, b->host, sizeof a->host) && a->island == b->island;
 }
 
+static bool same_process(const Door *a, const Door *b)
+{
+    return a->process == b->process && a->mark == b->mark && same_host(a, b);
+}
+
 /* ISO_UNSUPPORTED if the rank is far. */
-static iso_status open_peer(CudaPlane *p, int rank, const Door *own, const Door *door,
+static iso_status open_peer(CudaPlane *p, int rank, const Door *own, const Door *door, int file,
                             CuAddress *memory)
 {
-    bool here = door->process == own->process && door->mark == own->mark && same_host(own, door);
-    *memory = door->address;
+    *memory = door->share.address;
     if (!same_host(own, door))
         return iso_fail(ISO_UNSUPPORTED, "rank %d is on host %s", rank, door->host);
-    if (here && door->device != own->device)
+    if (same_process(own, door) && door->device != own->device)
         return iso_fail(ISO_UNSUPPORTED, "rank %d is a thread of this process on another GPU: give "
                                          "each GPU a process", rank);
-    if (here)
+    if (same_process(own, door))
         return ISO_OK;
-    CuResult result =
-        p->driver->ipc_open(&p->opened[rank], door->handle, CU_IPC_LAZY_PEER_ACCESS);
-    *memory = p->opened[rank];
-    if (!result)
+    iso_status status =
+        share_open(p->driver, p->device, &door->share, file, &p->opened[rank]);
+    *memory = p->opened[rank].address;
+    if (!status)
         return ISO_OK;
-    p->opened[rank] = 0;
-    driver_check(p->driver, result, "cuIpcOpenMemHandle");
     char why[200];
     snprintf(why, sizeof why, "%s", iso_last_error());
     return iso_fail(ISO_UNSUPPORTED, "the memory of rank %d on host %s is not to be reached from "
                                      "here: %s", rank, door->host, why);
 }
 
-static void open_peers(CudaPlane *p, const Door *own, const Door *doors, CuAddress *memory,
-                       Reach *reach)
+/* Every rank of the host sends the others its file, and takes theirs. */
+static void trade_files(const CudaPlane *p, const Post *post, const Door *own, const Door *doors,
+                        int file[GROUP_RANKS])
 {
+    const PlaneConfig *config = &p->plane.config;
+    bool wanted[GROUP_RANKS] = {false};
+    double limit = config->timeout < FILE_SECONDS ? config->timeout : FILE_SECONDS;
+    for (int r = 0; r < GROUP_RANKS; r++)
+        file[r] = -1;
+    if (own->share.kind != SHARE_FILES)
+        return;
+    for (int r = 0; r < config->ranks; r++)
+        if (same_host(own, &doors[r]) && !same_process(own, &doors[r]))
+            wanted[r] = post_send(post, doors[r].post, config->rank, own->share.file);
+    post_receive(post, wanted, clock_seconds() + limit, file);
+}
+
+static void open_peers(CudaPlane *p, const Post *post, const Door *own, const Door *doors,
+                       CuAddress *memory, Reach *reach)
+{
+    int file[GROUP_RANKS];
+    memset(reach, 0, sizeof *reach);
+    trade_files(p, post, own, doors, file);
     for (int r = 0; r < p->plane.config.ranks; r++) {
-        reach->rank[r] = doors[r].ready && !open_peer(p, r, own, &doors[r], &memory[r]);
+        reach->rank[r] = !open_peer(p, r, own, &doors[r], file[r], &memory[r]);
         if (!reach->rank[r] && !reach->why[0])
             snprintf(reach->why, sizeof reach->why, "%s", iso_last_error());
+        if (file[r] >= 0)
+            close(file[r]);
     }
 }
 
@@ -347,7 +410,7 @@ static iso_status place_slots(CudaPlane *p, const CuAddress *memory, const bool 
     copy = p->copies;
     for (int r = 0; r < config->ranks; r++) {
         CuAddress slots = far[r] ? copy : memory[r] + HEAD_BYTES;
-        p->plane.together |= r != config->rank && !far[r] && !p->opened[r];
+        p->plane.together |= r != config->rank && !far[r] && !p->opened[r].address;
         p->plane.slots[r] = (char *)(uintptr_t)slots;
         peers[r] = far[r] ? p->memory + HEAD_NOWHERE
                           : memory[r] + HEAD_FLAGS + 8 * (CuAddress)config->rank;
@@ -396,52 +459,100 @@ static const char *first_reason(const PlaneConfig *config, const Reach *reach)
     return "a rank cannot reach another's memory";
 }
 
-static iso_status reach_ranks(CudaPlane *p, const Door *own, const Door *doors)
+/* Whether ranks that should be near could not be reached by files: CUDA IPC is tried then. */
+static bool files_failed(const PlaneConfig *config, const Door *doors, const Reach *reach)
+{
+    bool failed = false;
+    for (int a = 0; a < config->ranks; a++)
+        for (int b = 0; b < config->ranks; b++)
+            failed |= doors[a].share.kind == SHARE_FILES && same_host(&doors[a], &doors[b]) &&
+                      !reach[a].rank[b];
+    return failed;
+}
+
+/* Collective. The doors and reach of all ranks, by one kind of share. */
+static iso_status try_shares(CudaPlane *p, ShareKind kind, Door *doors, CuAddress *memory,
+                             Reach *reach)
+{
+    static atomic_int mark_of_process;
+    const PlaneConfig *config = &p->plane.config;
+    Post post = {.socket = -1};
+    Door own = {.process = (uint64_t)getpid(),
+                .mark = (uintptr_t)&mark_of_process,
+                .island = config->island,
+                .device = p->device};
+    Reach mine;
+    iso_status made = make_slots(p, kind);
+    if (!made && kind == SHARE_FILES && !post_open(&post))
+        made = iso_fail(ISO_UNSUPPORTED, "no socket for files");
+    own.share = p->share;
+    own.ready = made == ISO_OK;
+    memcpy(own.post, post.name, sizeof own.post);
+    gethostname(own.host, sizeof own.host - 1);
+    iso_status status = store_gather(config->store, &own, sizeof own, doors);
+    for (int r = 0; r < config->ranks && !made && !status; r++)
+        if (!doors[r].ready)
+            made = iso_fail(ISO_DRIVER, "rank %d could not open its device memory", r);
+    memset(&mine, 0, sizeof mine);
+    if (!made && !status)
+        open_peers(p, &post, &own, doors, memory, &mine);
+    if (!status)
+        status = store_gather(config->store, &mine, sizeof mine, reach);
+    post_close(&post);
+    return status ? status : made;
+}
+
+static iso_status place_ranks(CudaPlane *p, const CuAddress *memory, const Reach *reach)
+{
+    bool far[GROUP_RANKS] = {false};
+    bool apart = sort_ranks(&p->plane.config, reach, far);
+    iso_status status = place_slots(p, memory, far);
+    if (!apart)
+        return status;
+    char why[200];
+    snprintf(why, sizeof why, "%s", first_reason(&p->plane.config, reach));
+    iso_status opened = open_far(p, far, why);
+    return status ? status : opened;
+}
+
+/* What failed for any rank by files has failed for all: they go on together. */
+static iso_status reach_ranks(CudaPlane *p)
 {
     const PlaneConfig *config = &p->plane.config;
     CuAddress memory[GROUP_RANKS] = {0};
-    bool far[GROUP_RANKS] = {false};
-    Reach mine, *all = calloc(GROUP_RANKS, sizeof *all);
-    if (!all)
-        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a group");
-    memset(&mine, 0, sizeof mine);
-    open_peers(p, own, doors, memory, &mine);
-    iso_status status = store_gather(config->store, &mine, sizeof mine, all);
-    bool apart = !status && sort_ranks(config, all, far);
-    if (!status)
-        status = place_slots(p, memory, far);
-    if (apart) {
-        char why[200];
-        snprintf(why, sizeof why, "%s", first_reason(config, all));
-        iso_status opened = open_far(p, far, why);
-        status = status ? status : opened;
+    Door *doors = calloc(GROUP_RANKS, sizeof *doors);
+    Reach *reach = calloc(GROUP_RANKS, sizeof *reach);
+    iso_status status = doors && reach ? ISO_OK
+                                       : iso_fail(ISO_OUT_OF_MEMORY, "no memory for a group");
+    for (ShareKind kind = SHARE_FILES; kind < SHARE_KINDS && doors && reach; kind++) {
+        status = try_shares(p, kind, doors, memory, reach);
+        bool again = status == ISO_UNSUPPORTED || status == ISO_DRIVER ||
+                     (!status && files_failed(config, doors, reach));
+        if (!again || kind == SHARE_IPC)
+            break;
+        close_shares(p);
     }
-    free(all);
+    if (!status)
+        status = place_ranks(p, memory, reach);
+    free(doors);
+    free(reach);
     return status;
 }
 
 /* A rank that fails still takes part in the exchanges, so that none waits for it. */
 static iso_status exchange_memory(CudaPlane *p)
 {
-    static atomic_int mark_of_process;
     const PlaneConfig *config = &p->plane.config;
-    Door own = {.process = (uint64_t)getpid(),
-                .mark = (uintptr_t)&mark_of_process,
-                .island = config->island},
-         doors[GROUP_RANKS];
     int done, all[GROUP_RANKS];
-    iso_status mine = driver_context(p->driver, &own.device);
-    gethostname(own.host, sizeof own.host - 1);
-    if (!mine)
-        mine = make_memory(p, &own);
-    own.ready = mine == ISO_OK;
-    iso_status status = store_gather(config->store, &own, sizeof own, doors);
+    iso_status mine = make_own(p);
+    done = mine == ISO_OK;
+    iso_status status = store_gather(config->store, &done, sizeof done, all);
+    for (int r = 0; r < config->ranks && !status && !mine; r++)
+        if (!all[r])
+            mine = iso_fail(ISO_DRIVER, "rank %d could not open its device memory", r);
     if (mine || status)
         return mine ? mine : status;
-    for (int r = 0; r < config->ranks; r++)
-        if (!doors[r].ready)
-            return iso_fail(ISO_DRIVER, "rank %d could not open its device memory", r);
-    mine = reach_ranks(p, &own, doors);
+    mine = reach_ranks(p);
     done = mine == ISO_OK;
     status = store_gather(config->store, &done, sizeof done, all);
     for (int r = 0; r < config->ranks && !status && !mine; r++)

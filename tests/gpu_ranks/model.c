@@ -3,11 +3,14 @@
 #include "iso_model.h"
 #include "task.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { SEQUENCES = 8, PAGE = 16, PROMPT = 65, DECODED = 8, MOST_WANTED = 256, POISON = 0xCD };
+enum { SEQUENCES = 8, PAGE = 16, PROMPT = 65, DECODED = 8, MOST_WANTED = 256, POISON = 0xCD,
+       TRACED_ROWS = 63 };
 
 static const int64_t row_counts[] = {1, 2, 63, 64, 65, 1024, 4096, 8192};
 enum { N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
@@ -31,7 +34,7 @@ static const char *const names[] = {"logits", "logprob"};
 
 typedef struct Models {
     Rank *rank;
-    const char *layout;
+    const char *layout, *folder;
     iso_model *one, *many;
     Batch batch;
     Outputs expected, have;
@@ -154,6 +157,46 @@ static void check_step(Models *m)
         compare(m, i);
 }
 
+/* ---- every value of a step ---- */
+
+static void trace_step(Models *m, iso_model *model, const char *folder, Outputs *out)
+{
+    if (mkdir(folder, 0700) && errno != EEXIST)
+        die("no folder %s", folder);
+    must(iso_model_trace(model, folder), "iso_model_trace");
+    run_step(model, m->rank->module, &m->batch, out);
+    must(iso_model_trace(model, NULL), "iso_model_trace");
+}
+
+static void remove_folder(const char *folder)
+{
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    if (system(command))
+        die("%s is not to be removed", folder);
+}
+
+/* All that the ops give, the rank's parts of it. */
+static void check_trace(Models *m)
+{
+    char one[128], many[128];
+    iso_difference d;
+    snprintf(one, sizeof one, "%s/one%d", m->folder, m->rank->rank);
+    snprintf(many, sizeof many, "%s/many%d", m->folder, m->rank->rank);
+    trace_step(m, m->one, one, &m->expected);
+    trace_step(m, m->many, many, &m->have);
+    must(iso_trace_diff(one, many, &d), "iso_trace_diff");
+    printf("  %s, rank %d, %d rows: %lld of %lld traced elements differ\n", m->layout,
+           m->rank->rank, m->batch.rows, (long long)d.differ, (long long)d.compared);
+    if (d.differ)
+        printf("  DIFFERS first: op %s value %s turn %d sequence %lld position %lld index %lld: "
+               "%08x %08x\n", d.op, d.value, d.turn, (long long)d.sequence, (long long)d.position,
+               (long long)d.index, (unsigned)d.a, (unsigned)d.b);
+    m->rank->differ += (uint64_t)d.differ;
+    remove_folder(one);
+    remove_folder(many);
+}
+
 /* ---- what is run ---- */
 
 static void check_packed(Models *m, int64_t most)
@@ -161,6 +204,8 @@ static void check_packed(Models *m, int64_t most)
     for (int i = 0; i < N_ROW_COUNTS && row_counts[i] <= most; i++) {
         fill_batch(&m->batch, (int)row_counts[i], (unsigned)i + 1);
         check_step(m);
+        if (row_counts[i] == TRACED_ROWS)
+            check_trace(m);
     }
 }
 
@@ -200,10 +245,10 @@ static void check_layout(Models *m, iso_model_config config, const char *layout,
     iso_group_destroy(config.group);
 }
 
-static void check_layouts(Rank *rank, int64_t most)
+static void check_layouts(Rank *rank, const char *folder, int64_t most)
 {
     const Manifest *manifest = rank->module->manifest;
-    Models m = {.rank = rank};
+    Models m = {.rank = rank, .folder = folder};
     iso_model_config config = {.size = sizeof config,
                                .weights = "seed:7",
                                .max_rows = most < SEQUENCES * PROMPT ? SEQUENCES * PROMPT : most,
@@ -232,7 +277,7 @@ static int model_rank(int r, int ranks, void *user)
     const Task *task = user;
     Rank rank = open_rank(task, r);
     const Manifest *manifest = rank.module->manifest;
-    check_layouts(&rank, task->most);
+    check_layouts(&rank, task->folder, task->most);
     printf("%s: whole model, rank %d of %d: %llu steps, %llu of %llu halves differ\n",
            manifest->contract, r, ranks, (unsigned long long)rank.runs,
            (unsigned long long)rank.differ, (unsigned long long)rank.compared);
