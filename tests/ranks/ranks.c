@@ -137,7 +137,7 @@ static int run_bits(const iso_module *module, int n_rows, char **rows)
     for (int i = 0; i < bits.n; i++)
         whole_close(&bits.whole[i]);
     free(bits.whole);
-    return failed != 0 || shared == 0;
+    return failed != 0 || layouts == 0;
 }
 
 /* ---- order ----------------------------------------------------------------------------------- */
