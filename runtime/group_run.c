@@ -205,10 +205,10 @@ static iso_status run_joined(Call *call, int n)
         status = sync_ranks(call, STAGE_ROOTS);
     if (status)
         return status;
-    if (!plan->two_shot)
-        return iso_op_join(call->op, roots, call->group->ranks, call->join, n, call->run);
-    plan_window(plan, call->op->rank, &window);
-    return op_join_window(call->op, roots, call->group->ranks, call->join, n, call->run, &window);
+    if (plan->two_shot)
+        plan_window(plan, call->op->rank, &window);
+    return op_join_window(call->op, roots, call->group->ranks, call->join, n, call->run,
+                          plan->two_shot ? &window : NULL, !call->group->plane->together);
 }
 
 static iso_status run_call(Call *call, const iso_tensor *tensors, int n)

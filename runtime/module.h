@@ -96,12 +96,13 @@ typedef struct Launch {
     void *roots;                /* PART */
     const void *const *sources; /* JOIN: per rank of the layout */
     const Window *window;       /* JOIN: NULL for all */
+    bool early;                 /* JOIN of a product: may take its places before it may begin */
 } Launch;
 
-/* iso_op_join for some of the rows: those of a product whose rows are the tokens. */
+/* iso_op_join, and for some of the rows: those of a product whose rows are the tokens. */
 iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
                           const iso_tensor *tensors, int n, const iso_run *run,
-                          const Window *window);
+                          const Window *window, bool early);
 
 /* Attention's spec for a batch of which the run's hints are known, in place of the one chosen by
  * rows. */

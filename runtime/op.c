@@ -322,7 +322,7 @@ static iso_status check_sources(const iso_op *op, const void *const *roots, int 
 
 iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
                           const iso_tensor *tensors, int n, const iso_run *run,
-                          const Window *window)
+                          const Window *window, bool early)
 {
     iso_status status = check_rows(op, ISO_PHASE_JOIN, 0);
     if (!status)
@@ -336,12 +336,13 @@ iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
                      .tensors = tensors,
                      .run = run,
                      .sources = roots,
-                     .window = window};
+                     .window = window,
+                     .early = early};
     return run_phase(&launch, n);
 }
 
 iso_status iso_op_join(const iso_op *op, const void *const *roots, int ranks,
                        const iso_tensor *tensors, int n, const iso_run *run)
 {
-    return op_join_window(op, roots, ranks, tensors, n, run, NULL);
+    return op_join_window(op, roots, ranks, tensors, n, run, NULL, false);
 }

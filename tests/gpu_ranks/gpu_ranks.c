@@ -342,6 +342,7 @@ int main(int argc, char **argv)
 {
     char folder[] = "/tmp/iso-ranks-XXXXXX", where[64];
     const struct Mode *mode = argc > 2 ? mode_of(argv[1]) : NULL;
+    setvbuf(stdout, NULL, _IOLBF, 0);
     if (!mode || !mkdtemp(folder))
         die("usage: %s MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]", argv[0]);
     snprintf(where, sizeof where, "file:%s", folder);
