@@ -269,6 +269,7 @@ static json_t *join_json(Writer *w, const Kernel *k)
     const Join *join = &k->join;
     json_t *object = json_object();
     put(w, object, "of", json_string(families[join->of].name));
+    put(w, object, "waits", json_boolean(join->of == FAMILY_GEMM));
     put(w, object, "reduces", integer(join->n_reduces));
     put(w, object, "roots_of_rank", integers(w, join->roots_of_rank, join->n_sources));
     put(w, object, "values", integer(monoid_values(join->reduces[0]->monoid)));

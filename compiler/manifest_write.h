@@ -47,7 +47,8 @@
  *                                                      IsoGemmGroup (emit_group_bindings)
  *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root,
  *                       "row_threads": of one row },
- *             "join": { "of": "gemm|row", "reduces": n, "roots_of_rank": [n], "values": per root,
+ *             "join": { "of": "gemm|row", "waits": bool,      as product kernels do (iso_abi.cuh)
+ *                       "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm] },
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
  *                       "kernel": "mma|decode|wgmma",

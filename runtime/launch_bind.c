@@ -7,8 +7,8 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
     const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
     /* Products and their joins wait themselves for what comes before, and may begin a little
      * earlier. */
-    bool waits = launch->spec->family == MF_GEMM ||
-                 (launch->early && launch->spec->family == MF_JOIN && !launch->spec->join_of_row);
+    bool waits =
+        launch->spec->family == MF_GEMM || (launch->early && launch->spec->join_waits);
     CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = grid->x,
                              .grid_y = grid->y,

@@ -201,6 +201,7 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     for (int i = 0; spec->roots_of_source && i < spec->n_sources; i++)
         spec->roots_of_source[i] = (int)element_int(r, roots, i, "roots_of_rank", 0, MF_MAX_LEAVES);
     spec->join_of_row = !strcmp(get_string(r, object, "of"), "row");
+    spec->join_waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not */
     read_atom_list(r, json_object_get(object, "rows"), "rows", &spec->gemm.rows);
     spec->values = (int)get_int(r, object, "values", 1, 3);
     read_groups(r, object, spec);

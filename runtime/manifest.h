@@ -113,6 +113,7 @@ typedef struct MfSpec {
     int row_roots, values;  /* values per root */
     int row_threads;        /* of one row; 1: a thread each */
     bool join_of_row;       /* JOIN */
+    bool join_waits;        /* JOIN: by itself, for what was launched before */
     int n_sources;
     int *roots_of_source;
 } MfSpec;
