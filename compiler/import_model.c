@@ -135,7 +135,8 @@ void import_write_model(const ImportModel *m, Text *out)
 {
     bool own_table = m->any_slides && m->sliding_rope.n;
     text_printf(out, "\nmodel decoder {\n"
-                     "    input ids, targets: vocab[tokens], temperature: f32[tokens];\n");
+                     "    input ids, targets: vocab[tokens], temperature: f32[tokens];\n"
+                     "    input seed, stream, top_k: i32[tokens], top_p, min_p: f32[tokens];\n");
     text_printf(out, "    table cos, sin: bf16[position, rot] = rope { %.*s };\n",
                 STR_FMT(own_table && !m->any_full ? m->sliding_rope : m->rope));
     if (own_table && m->any_full)
@@ -149,6 +150,8 @@ void import_write_model(const ImportModel *m, Text *out)
                      "    lse      = vocab_lse(z);\n"
                      "    logprob  = target_logprob(z, lse, targets);\n"
                      "    logprobs = log_softmax(z, lse);\n"
-                     "    output logits, logprob, logprobs;\n"
+                     "    token    = sample(z, seed, stream, top_k, top_p, min_p);\n"
+                     "    token_logprob = target_logprob(z, lse, token);\n"
+                     "    output logits, logprob, logprobs, token, token_logprob;\n"
                      "}\n", m->tied ? "model.embed_tokens.weight" : "lm_head.weight");
 }

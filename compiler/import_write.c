@@ -151,6 +151,7 @@ static void write_ops(const ImportModel *m, i64 stored, Text *out)
     write_piece(olmo ? "products-plain.isoi" : "products.isoi", out);
     write_piece("lm-head-f32.isoi", out);
     write_piece("logprobs.isoi", out);
+    write_piece("sampling.isoi", out);
 }
 
 /* ---- layouts --------------------------------------------------------------------------------- */
