@@ -95,7 +95,7 @@ static iso_status open_rank(Rank *r, int ranks, bool paged)
     if (!status)
         status = iso_model_load(&r->model, job->module, &config);
     if (!status && job->in.trace)
-        status = iso_model_trace(r->model, job->in.trace);
+        status = iso_model_trace(r->model, job->in.trace, NULL);
     if (!status && job->apart)
         status = check_whole(r);
     return status || (r->rank && !job->apart) ? status : iso_model_weights(r->model, job->digest);

@@ -111,15 +111,16 @@ const char *iso_model_output_name(const iso_module *module, int index);
 /* Shape and dtype of an input or output for that many rows, whole; data NULL. */
 iso_status iso_model_value(const iso_module *module, const char *name, int64_t rows,
                            iso_tensor *tensor);
-/* The part of an output that this rank writes, as iso_op_held has it. */
+/* The part of an output that this rank writes, as iso_op_held has it, for at most output_rows
+ * wanted rows: more are finished in turns of so many, each of them cut so. */
 iso_status iso_model_part(const iso_model *model, const char *output, int64_t rows,
                           iso_tensor *tensor, int64_t origin[ISO_MAX_AXES]);
 
 /* ---- what was computed ----------------------------------------------------------------------- */
 
-/* Steps from here on write every value that an op gives, this rank's part of it, to a file of this
- * rank in the folder, which must exist. NULL: no longer. */
-iso_status iso_model_trace(iso_model *model, const char *folder);
+/* Steps from here on write what ops give, this rank's part of it, to a file of this rank in the
+ * folder, which must exist. ops: names as "qkv,down"; NULL: all. folder NULL: no longer. */
+iso_status iso_model_trace(iso_model *model, const char *folder, const char *ops);
 
 /* The first element, in the order of the ops as they run, then of sequences, rows and indices, that
  * two folders have and have unequal. */

@@ -10,6 +10,7 @@
 struct Trace {
     FILE *file;
     char path[4096];
+    char *ops; /* NULL: all */
 };
 
 /* ---- opening ---- */
@@ -36,6 +37,7 @@ static iso_status close_trace(iso_model *model)
     bool failed = ferror(trace->file) != 0;
     if (fclose(trace->file) || failed)
         status = iso_fail(ISO_FILE, "%s: writing failed", trace->path);
+    free(trace->ops);
     free(trace);
     return status;
 }
@@ -45,21 +47,53 @@ void model_trace_close(iso_model *model)
     close_trace(model);
 }
 
-iso_status iso_model_trace(iso_model *model, const char *folder)
+/* Whether a list "qkv,down" has the name. */
+static bool has_name(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+        if (!strncmp(at, name, n) && (at[n] == ',' || at[n] == 0))
+            return true;
+    return false;
+}
+
+static iso_status check_ops(const iso_model *model, const char *ops)
+{
+    const Program *p = &model->program;
+    for (const char *at = ops; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        bool known = false;
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        for (int i = 0; i < p->model->n_statements; i++)
+            known |= !strcmp(p->manifest->ops[p->model->statements[i].op].name, name);
+        if (!known)
+            return iso_fail(ISO_UNKNOWN_OP, "model %s runs no op %s", p->model->name, name);
+    }
+    return ISO_OK;
+}
+
+iso_status iso_model_trace(iso_model *model, const char *folder, const char *ops)
 {
     if (!model)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_model_trace: the model is NULL");
     iso_status status = close_trace(model);
     if (status || !folder)
         return status;
-    Trace *trace = calloc(1, sizeof *trace);
-    if (!trace)
-        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a trace");
-    status = open_file(model, folder, trace);
+    status = check_ops(model, ops);
     if (status)
+        return status;
+    Trace *trace = calloc(1, sizeof *trace);
+    if (!trace || (ops && !(trace->ops = strdup(ops)))) {
         free(trace);
-    else
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a trace");
+    }
+    status = open_file(model, folder, trace);
+    if (!status) {
         model->trace = trace;
+        return ISO_OK;
+    }
+    free(trace->ops);
+    free(trace);
     return status;
 }
 
@@ -161,8 +195,10 @@ static iso_status write_result(iso_model *model, const Pass *pass, int call, int
 
 iso_status model_trace_call(iso_model *model, const Pass *pass, int call)
 {
-    int results =
-        model->program.model->statements[model->program.calls[call].statement].n_results;
+    int statement = model->program.calls[call].statement;
+    int results = model->program.model->statements[statement].n_results;
+    if (model->trace->ops && !has_name(model->trace->ops, model->ops[statement].op->op->name))
+        return ISO_OK;
     iso_status status = device_sync(&model->device);
     for (int i = 0; i < results && !status; i++)
         status = write_result(model, pass, call, i);

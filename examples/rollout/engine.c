@@ -94,7 +94,7 @@ static iso_status do_task(Rank *r)
 {
     switch (r->engine->task) {
     case TASK_STEP: return step_rank(r);
-    case TASK_TRACE: return iso_model_trace(r->model, r->engine->folder);
+    case TASK_TRACE: return iso_model_trace(r->model, r->engine->folder, NULL);
     case TASK_FAULT: return iso_model_fault(r->model, r->engine->fault);
     case TASK_END: break;
     }

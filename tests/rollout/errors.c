@@ -138,6 +138,14 @@ static void refuse_names(iso_model *model)
     expect("wanted", iso_model_step(model, &s), ISO_INVALID_ARGUMENT, "row 1 is wanted of 1");
 }
 
+static void refuse_traces(iso_model *model, const char *file)
+{
+    expect("ops", iso_model_trace(model, ".", "qkv,up"), ISO_UNKNOWN_OP, "runs no op up");
+    expect("folder", iso_model_trace(model, "nowhere", "qkv"), ISO_FILE, "nowhere/rank-0.trace");
+    iso_difference difference;
+    expect("diff", iso_trace_diff("nowhere", file, &difference), ISO_FILE, "nowhere");
+}
+
 int main(int argc, char **argv)
 {
     iso_module *module;
@@ -153,8 +161,9 @@ int main(int argc, char **argv)
     must(iso_model_load(&model, module, &plain));
     refuse_steps(model);
     refuse_names(model);
+    refuse_traces(model, argv[2]);
     iso_model_unload(model);
     iso_module_unload(module);
-    printf("rollout: what a model refuses: %d of 19 otherwise than they should be\n", failed);
+    printf("rollout: what a model refuses: %d of 22 otherwise than they should be\n", failed);
     return failed != 0;
 }
