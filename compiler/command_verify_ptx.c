@@ -3,6 +3,7 @@
 #include "census.h"
 #include "certificate.h"
 #include "commands.h"
+#include "ptx/blocks.h"
 #include "verify_ptx.h"
 #include "verify_terms.h"
 
@@ -60,6 +61,23 @@ static bool same_ptx(Pipeline *p, Str stated)
     return same;
 }
 
+/* Whether CTAs differ in more than in what they read and write. */
+static void say_blocks(const PtxModule *ptx, Text *lines)
+{
+    int clean = 0;
+    for (int i = 0; i < ptx->kernels.n; i++) {
+        const PtxKernel *k = &ptx->kernels.v[i];
+        int line = ptx_block_reaches(k, lines->arena);
+        clean += line == 0;
+        if (line)
+            text_printf(lines, "    %.*s: a block's index reaches a value, PTX line %d\n",
+                        STR_FMT(k->name), line);
+    }
+    printf("blocks     %d kernels, in %d a block's index reaches only addresses, bounds and "
+           "selections\n", ptx->kernels.n, clean);
+    printf("%.*s", STR_FMT(text_str(lines)));
+}
+
 /* True unless the cubin has arithmetic that its PTX does not explain. */
 static bool take_census(Pipeline *p, Str cubin, CodeCensus *census)
 {
@@ -76,6 +94,8 @@ static bool take_census(Pipeline *p, Str cubin, CodeCensus *census)
         printf("%.*s", STR_FMT(text_str(&over)));
     if (why)
         printf("census     %s\n", why);
+    Text blocks = {.arena = p->out};
+    say_blocks(&ptx, &blocks);
     return !why && census->over == 0;
 }
 

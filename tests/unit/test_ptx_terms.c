@@ -1,4 +1,5 @@
 /* Terms beside numbers: what they forget, what they keep, and what may not depend on an input. */
+#include "ptx/blocks.h"
 #include "ptx/run.h"
 #include "ptx/term.h"
 
@@ -11,14 +12,15 @@ enum { WORDS = 64, INPUT = 7 };
 typedef struct Lab {
     Arena *arena;
     PtxReport report;
+    const PtxKernel *kernel;
     _Alignas(16) u32 in[WORDS];
     _Alignas(16) u32 out[WORDS];
     u8 known[sizeof(u32) * WORDS];
     u64 shadow[2 * WORDS];
 } Lab;
 
-/* One warp; `element`: bytes of an input. The output's term of lane l is shadow[2 l]. */
-static Lab *run(const char *body, u32 element)
+/* `element`: bytes of an input. The output's term of thread t is shadow[2 t]. */
+static Lab *run_threads(const char *body, u32 element, u32 threads)
 {
     Lab *lab = calloc(1, sizeof *lab);
     PtxModule module = {0};
@@ -36,6 +38,7 @@ static Lab *run(const char *body, u32 element)
                           ".version 9.0\n.visible .entry k(.param .u64 p0, .param .u64 p1)\n{\n"
                           ".reg .pred %%p<4>;\n.reg .b16 %%h<8>;\n.reg .b32 %%r<16>;\n"
                           ".reg .f32 %%f<16>;\n.reg .b64 %%d<8>;\n"
+                          ".shared .align 16 .b8 tile[256];\n"
                           "ld.param.u64 %%d1, [p0];\nld.param.u64 %%d2, [p1];\n"
                           "mov.u32 %%r0, %%tid.x;\nmul.wide.u32 %%d0, %%r0, 4;\n"
                           "add.s64 %%d3, %%d1, %%d0;\nadd.s64 %%d4, %%d2, %%d0;\n%s\nret;\n}\n",
@@ -44,10 +47,16 @@ static Lab *run(const char *body, u32 element)
     void *a = lab->in, *b = lab->out;
     const void *params[] = {&a, &b};
     PtxLaunch launch = {.kernel = ptx_find(&module, STR("k")), .grid = {1, 1, 1},
-                        .block = {32, 1, 1}, .params = params, .memory = &memory,
+                        .block = {threads, 1, 1}, .params = params, .memory = &memory,
                         .numerics = fdpa_class("sm_90", FDPA_BF16), .terms = true};
+    lab->kernel = launch.kernel;
     ptx_run(&launch, &lab->report);
     return lab;
+}
+
+static Lab *run(const char *body, u32 element)
+{
+    return run_threads(body, element, 32);
 }
 
 static void lab_close(Lab *lab)
@@ -65,13 +74,18 @@ static u64 term_of(const char *body, u32 element, int lane)
     return term;
 }
 
-static void expect_finding(const char *body, const char *words)
+static void expect_finding_of(const char *body, const char *words, u32 threads)
 {
-    Lab *lab = run(body, 4);
+    Lab *lab = run_threads(body, 4, threads);
     ck_assert_int_eq(lab->report.findings.n, 1);
     ck_assert_msg(strstr(lab->report.findings.v[0].s, words) != NULL, "%s",
                   lab->report.findings.v[0].s);
     lab_close(lab);
+}
+
+static void expect_finding(const char *body, const char *words)
+{
+    expect_finding_of(body, words, 32);
 }
 
 #define OF_TWO(operation)                                                                          \
@@ -181,6 +195,44 @@ START_TEST(what_must_be_concrete)
 }
 END_TEST
 
+#define PLACES                                                                                     \
+    "mov.u32 %r4, tile;\nshl.b32 %r5, %r0, 2;\nadd.s32 %r1, %r4, %r5;\n"                           \
+    "xor.b32 %r6, %r5, 128;\nadd.s32 %r3, %r4, %r6;\n"
+#define PUT "st.shared.u32 [%r1], %r0;\n"
+#define TAKE "ld.shared.u32 %r2, [%r3];\nst.global.u32 [%d4], %r2;\n"
+
+/* Warps that exchange words: as far as no barrier is between, a race. */
+START_TEST(races)
+{
+    Lab *lab = run_threads(PLACES PUT "bar.sync 0;\n" TAKE, 4, 64);
+    ck_assert_msg(lab->report.findings.n == 0, "%s", lab->report.findings.v[0].s);
+    lab_close(lab);
+    expect_finding_of(PLACES PUT "bar.sync 0;\n" TAKE PUT, "no barrier is between", 64);
+    expect_finding_of(PLACES "st.shared.u32 [%r4], %r0;", "is also written by warp 0", 64);
+}
+END_TEST
+
+START_TEST(block_indices)
+{
+    static const struct {
+        const char *body;
+        bool reaches;
+    } cases[] = {
+        {"mov.u32 %r1, %ctaid.x;\nmul.wide.u32 %d5, %r1, 4;\nadd.s64 %d4, %d4, %d5;\n"
+         "setp.lt.u32 %p1, %r1, 7;\n@%p1 st.global.u32 [%d4], %r0;", false},
+        {"mov.u32 %r1, %ctaid.x;\nadd.s32 %r2, %r1, %r0;\nst.global.u32 [%d4], %r2;", true},
+        {"mov.u32 %r1, %ctaid.y;\ncvt.rn.f32.u32 %f1, %r1;", true},
+        {"mov.u32 %r1, %ctaid.z;\nmov.u32 %r2, tile;\nst.shared.u32 [%r2], %r1;\n"
+         "ld.shared.u32 %r3, [%r2];\nst.global.u32 [%d4], %r3;", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Lab *lab = run(cases[i].body, 4);
+        ck_assert_int_eq(ptx_block_reaches(lab->kernel, lab->arena) != 0, cases[i].reaches);
+        lab_close(lab);
+    }
+}
+END_TEST
+
 START_TEST(undefined_registers)
 {
     u64 term = term_of("st.global.u32 [%d4], %r9;", 4, 0);
@@ -199,6 +251,8 @@ Suite *ptx_terms_suite(void)
     tcase_add_test(tests, what_is_left_out);
     tcase_add_test(tests, both_ways);
     tcase_add_test(tests, what_must_be_concrete);
+    tcase_add_test(tests, races);
+    tcase_add_test(tests, block_indices);
     tcase_add_test(tests, undefined_registers);
     suite_add_tcase(suite, tests);
     return suite;
