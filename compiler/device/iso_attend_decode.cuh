@@ -191,33 +191,54 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         return ring + load % Deep::stages * Deep::stage_bytes;
     }
 
-    // Where a thread's key and its value of a block lie, in 16 bytes from the first of their head.
-    __device__ __forceinline__ int2 place_of(int block) const {
+    // Steps to a thread's key of a block along the stored axes; x = NOWHERE: it is not loaded.
+    __device__ __forceinline__ int2 look_up(int block) const {
         int key = block + threadIdx.x;
-        if (!this->is_loaded(key)) {
-            return make_int2(ISO_DECODE_NOWHERE, ISO_DECODE_NOWHERE);
-        }
-        int2 at = iso_attend_place(args, this->sequence, key);
-        return make_int2((at.x * args.k_sequence + at.y * args.k_position) / 8,
-                         (at.x * args.v_sequence + at.y * args.v_position) / 8);
+        return this->is_loaded(key) ? iso_attend_place(args, this->sequence, key)
+                                    : make_int2(ISO_DECODE_NOWHERE, 0);
     }
 
     __device__ __forceinline__ int2 *places(int n) const {
         return own.rows.place[n % (Op::ahead + 1)];
     }
 
+    // Where key and value lie, in 16 bytes from the first of their head.
+    __device__ __forceinline__ void keep_place(int n, int2 at) const {
+        int2 place = at;
+        if (at.x != ISO_DECODE_NOWHERE) {
+            place.x = (int)((at.x * args.k_sequence + at.y * args.k_position) / 8);
+            place.y = (int)((at.x * args.v_sequence + at.y * args.v_position) / 8);
+        } else {
+            place.y = ISO_DECODE_NOWHERE;
+        }
+        places(n)[threadIdx.x] = place;
+    }
+
     template <class Tile, bool Keys>
     __device__ __forceinline__ void load_lines(unsigned to, int n) const {
+        enum { BATCH = 4 };
         const IsoView &view = Keys ? args.k : args.v;
-        const uint4 *from = (const uint4 *)view.ptr + this->head * view.stride[1] / 8;
+        const char *from = (const char *)view.ptr + this->head * view.stride[1] * 2;
         const int2 *place = places(n);
+#pragma unroll 1
+        for (int first = threadIdx.x; first < ISO_ATTEND_BLOCK * Tile::chunks;
+             first += BATCH * ISO_ATTEND_THREADS) {
+            // Places first: a copy is a border that no read is moved across.
+            int at[BATCH];
 #pragma unroll
-        for (int i = 0; i < ISO_ATTEND_BLOCK * Tile::chunks; i += ISO_ATTEND_THREADS) {
-            int line = (i + threadIdx.x) / Tile::chunks, chunk = (i + threadIdx.x) % Tile::chunks;
-            int at = Keys ? place[line].x : place[line].y;
-            bool loaded = at != ISO_DECODE_NOWHERE;
-            iso_cp_async16(Tile::at(to, line, chunk), from + chunk + (loaded ? (unsigned)at : 0u),
-                           loaded ? 16 : 0);
+            for (int i = 0; i < BATCH; ++i) {
+                int line = (first + i * ISO_ATTEND_THREADS) / Tile::chunks;
+                at[i] = Keys ? place[line].x : place[line].y;
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) {
+                int line = (first + i * ISO_ATTEND_THREADS) / Tile::chunks;
+                int chunk = (first + i * ISO_ATTEND_THREADS) % Tile::chunks;
+                bool loaded = at[i] != ISO_DECODE_NOWHERE;
+                iso_cp_async16(Tile::at(to, line, chunk),
+                               from + chunk * 16 + (loaded ? (unsigned)at[i] : 0u) * 16ull,
+                               loaded ? 16 : 0);
+            }
         }
     }
 
@@ -283,17 +304,17 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         iso_cp_async_wait<Deep::stages - 2>();
         __syncthreads();
         load_block_keys(n + Op::ahead, later, end);
-        int2 place = place_of(later + ISO_ATTEND_BLOCK);
+        int2 next = look_up(later + ISO_ATTEND_BLOCK); // used once it has come
         this->k = stage(2 * n);
         multiply_queries(s);
         this->find_most(s, key0);
-        iso_cp_async_wait<Deep::stages - 2>();
         __syncthreads();
         load_block_values(n + Op::ahead, later, end);
-        places(n)[threadIdx.x] = place; // of block n + ahead + 1
         this->take_most(block);
         this->weigh(s, key0);
         this->scale_out(this->o, this->alpha);
+        keep_place(n + Op::ahead + 1, next);
+        iso_cp_async_wait<Deep::stages - 1>();
         __syncthreads();
         this->take_sums();
         this->v = stage(2 * n + 1);
@@ -307,7 +328,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     __device__ __forceinline__ void begin(int first, int end) {
 #pragma unroll
         for (int n = 0; n <= Op::ahead; ++n) {
-            places(n)[threadIdx.x] = place_of(first + n * ISO_ATTEND_BLOCK);
+            keep_place(n, look_up(first + n * ISO_ATTEND_BLOCK));
         }
         this->load_queries();
         iso_cp_async_commit();
@@ -453,19 +474,18 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
 
     // --- units ---
 
-    __device__ __forceinline__ void attend_split(int part, int splits) {
-        int start = (range.lo / Op::split + part) * Op::split;
-        walk_keys(iso_attend_max(range.lo, start), iso_attend_min(range.hi, start + Op::split),
-                  true);
+    // Whether the tile's values are complete.
+    __device__ __forceinline__ bool leave_root(int part, int splits) {
 #pragma unroll
         for (int i = 0; i < Op::row_tiles; ++i) {
             store_root(part, i, 0);
             store_root(part, i, 1);
         }
-        if (comes_last(splits)) {
+        bool last = comes_last(splits);
+        if (last) {
             join_roots(splits);
-            this->store();
         }
+        return last;
     }
 
     __device__ __forceinline__ void attend_unit(int first, int unit) {
@@ -475,14 +495,17 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         piece = unit % pieces;
         open_tile(first, t);
         this->clear_totals();
-        if (root >= 0) {
-            attend_split(item < full ? item - own.items[t] : splits - 1, splits);
+        bool alone = root >= 0;
+        int part = item < full ? item - own.items[t] : splits - 1;
+        int start = (range.lo / Op::split + part) * Op::split;
+        int from = alone ? iso_attend_max(range.lo, start) : range.lo;
+        int end = alone ? iso_attend_min(range.hi, start + Op::split) : range.hi;
+        if (from < end) {
+            walk_keys(from, end, alone);
         } else {
-            if (range.lo < range.hi) {
-                walk_keys(range.lo, range.hi, false);
-            } else {
-                draw();
-            }
+            draw();
+        }
+        if (!alone || leave_root(part, splits)) {
             this->store();
         }
     }
