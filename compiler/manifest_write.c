@@ -290,6 +290,7 @@ static json_t *attend_json(Writer *w, const AttendKernel *k)
     put(w, object, "kernel", json_string(attend_choice_name(k->choice)));
     put(w, object, "rows", integer(16 * k->row_tiles));
     put(w, object, "resident", integer(k->resident));
+    put(w, object, "waits", json_boolean(k->choice == ATTEND_DECODE));
     put(w, object, "causal", json_boolean(k->computes.causal));
     put(w, object, "split", integer(k->computes.split));
     return object;

@@ -53,6 +53,7 @@
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
  *                       "kernel": "mma|decode|wgmma",
  *                       "rows": of one CTA, "resident": CTAs of a multiprocessor, "split": keys,
+ *                       "waits": bool,                 as product kernels do
  *                       "causal": bool } }             false: lengths must be given
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
  *       "ops": [ { "op": i, "join": spec or -1,

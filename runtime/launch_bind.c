@@ -5,10 +5,11 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
 {
     const iso_module *module = launch->op->module;
     const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
-    /* Products and their joins wait themselves for what comes before, and may begin a little
-     * earlier. */
-    bool waits =
-        launch->spec->family == MF_GEMM || (launch->early && launch->spec->join_waits);
+    const MfSpec *spec = launch->spec;
+    /* Products, their joins and decoding wait themselves for what comes before, and may begin a
+     * little earlier. */
+    bool waits = spec->family == MF_GEMM || (launch->early && spec->join_waits) ||
+                 (spec->family == MF_ATTEND && spec->attend.waits);
     CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = grid->x,
                              .grid_y = grid->y,

@@ -232,6 +232,7 @@ static void read_attend(Reader *r, json_t *object, MfSpec *spec)
     attend->kernel = get_attend_kernel(r, object);
     attend->rows = (int)get_int(r, object, "rows", 16, 128);
     attend->resident = (int)get_int(r, object, "resident", 1, 32);
+    attend->waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not */
     attend->causal = get_bool(r, object, "causal");
     attend->split = (int)get_int(r, object, "split", 1, INT32_MAX);
 }

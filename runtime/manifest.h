@@ -95,6 +95,7 @@ typedef struct MfAttend {
     int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
     int rows;        /* of one CTA */
     int resident;    /* CTAs that a multiprocessor has room for */
+    bool waits;      /* by itself, for what was launched before */
     bool causal;     /* else lengths must be given */
     int split;       /* keys that are joined apart */
 } MfAttend;

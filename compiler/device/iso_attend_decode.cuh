@@ -540,6 +540,7 @@ template <class Op> ISO_INLINE void iso_attend_decode(const IsoAttendArgs &args)
     using Deep = IsoDecodePlan<Op>;
     extern __shared__ unsigned char iso_dynamic[];
     __shared__ IsoDecodeShared<Op> shared;
+    iso_grid_begin();
     unsigned ring = iso_shared(iso_dynamic), p = ring + Deep::stages * Deep::stage_bytes;
     int chunks = (args.group + args.tile_group - 1) / args.tile_group;
     int live = args.rows_dev ? *args.rows_dev : args.rows;

@@ -212,7 +212,7 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_uint_eq(noted.grid[1], 1);
     ck_assert_uint_eq(noted.threads, 128);
     ck_assert_uint_gt(noted.shared, 0);
-    ck_assert_uint_eq(noted.attributes, 0); /* it begins after all that comes before */
+    ck_assert_uint_eq(noted.attributes, 1); /* it waits itself for what comes before */
     ck_assert_ptr_eq(noted.args.rows_dev, &live);
     ck_assert_int_eq(noted.args.rows, ROWS);
     ck_assert_int_eq(noted.args.group, 3);
@@ -234,6 +234,7 @@ START_TEST(a_launch_says_where_keys_are)
     rig->run.schedule = 2;
     ck_assert_int_eq(call(rig, op), ISO_OK);
     ck_assert_int_eq(noted.args.tile_tokens, MMA_TOKENS);
+    ck_assert_uint_eq(noted.attributes, 0);
     ck_assert_uint_eq(noted.grid[0], 1);
     ck_assert_uint_eq(noted.grid[1], 2);
     unpretend(rig);
