@@ -50,6 +50,13 @@ static const char text[] =
     "                         block 64; split 512; mask none; }\n"
     "    o = a[half 1];\n"
     "}\n"
+    "op sample(z: f32[tokens, vocab], t: f32[tokens], seed, k: i32[tokens])\n"
+    "   -> token: vocab[tokens] {\n"
+    "    draw token = z, seed { over vocab; temperature t; top_k k; top_p 0.9; }\n"
+    "}\n"
+    "op logit(z: f32[tokens, vocab], ids: vocab[tokens]) -> y: f32[tokens] {\n"
+    "    y = max(vocab by split 4 { chain } left f32) z[vocab = ids];\n"
+    "}\n"
     "layout one { }\n"
     "layout four { tp 4 cuts kv, ffn, vocab; }\n"
     "layout sp { dp 2 cuts tokens; tp 2 cuts kv, ffn, vocab else tokens; }\n";
@@ -61,7 +68,7 @@ typedef struct Drawing {
 static const Drawing drawings[] = {
     {"norm", NULL},   {"rope", NULL}, {"down", NULL},   {"soft", NULL},      {"gate", "four"},
     {"norm", "sp"},   {"norm", "one"}, {"o_proj", "sp"}, {"o_proj", "four"},
-    {"attention", "four"}, {"capped", NULL},
+    {"attention", "four"}, {"capped", NULL}, {"sample", NULL}, {"logit", "four"},
 };
 
 static char *read_all(const char *path)
