@@ -288,6 +288,19 @@ static Str rope_text(Config *c, json_t *settings, bool scaled)
     return text_str(&out);
 }
 
+/* Settings by kind of layer stand alone. */
+static void check_kinds(Config *c, json_t *settings)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(settings, name, value)
+    {
+        if (strcmp(name, "full_attention") && strcmp(name, "sliding_attention"))
+            note(c, refuse(c, name, "stands beside settings for kinds of layers"),
+                 "move it into \"full_attention\" or \"sliding_attention\"");
+    }
+}
+
 /* One table for all layers, one for each kind of layer, or, in OLMo 3, a scaling of full ones. */
 static void read_rope(Config *c)
 {
@@ -302,6 +315,7 @@ static void read_rope(Config *c)
     json_t *full = json_object_get(settings, "full_attention");
     json_t *sliding = json_object_get(settings, "sliding_attention");
     if (full || sliding) {
+        check_kinds(c, settings);
         m->rope = rope_text(c, full, true);
         m->sliding_rope = rope_text(c, sliding, true);
     } else {

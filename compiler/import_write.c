@@ -158,8 +158,8 @@ static void write_ops(const ImportModel *m, i64 stored, Text *out)
 
 static bool can_share(const ImportModel *m, Parts p, i64 stored, int ranks)
 {
-    bool heads = m->kv_heads % ranks == 0 ||
-                 (ranks % m->kv_heads == 0 && m->heads % ranks == 0);
+    bool shared = ranks % m->kv_heads == 0 && m->heads % ranks == 0;
+    bool heads = m->kv_heads % ranks == 0 || (shared && !import_is_olmo(m)); /* k_norm sums them */
     return (p.odd * p.even) % ranks == 0 && heads && m->ffn % ranks == 0 && stored % ranks == 0;
 }
 

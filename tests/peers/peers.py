@@ -1,8 +1,11 @@
-"""Rotary tables and dequantised weights beside Hugging Face's transformers: entries that differ.
+"""Beside Hugging Face's transformers: entries of rotary tables and weights that differ, and how far
+log-probabilities of whole models are from those computed in f32, next to transformers' own in bf16.
 
     pip install torch transformers accelerate gguf
     python tests/peers/peers.py rope
     python tests/peers/peers.py weights "$(make -s smollm2)"
+    python tests/peers/peers.py smollm2 "$(make -s smollm2)" README.md
+    python tests/peers/peers.py families           small models of every imported family
 """
 import ctypes
 import os
@@ -99,6 +102,98 @@ def weights(lib, path):
     print(f"{different} of {total} elements differ")
 
 
+def isoc(*arguments):
+    command = os.path.join(ROOT, os.environ.get("BUILD", "build"), "isoc")
+    done = subprocess.run([command, *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def their_scores(model, ids):
+    x = torch.tensor([ids])
+    with torch.no_grad():
+        logits = model(x).logits[0].float()
+    return torch.log_softmax(logits, -1)[:-1].gather(1, x[0, 1:, None])[:, 0].double()
+
+
+def gaps(name, contract, weights, exact, rounded, ids):
+    """`exact` computes in f32, `rounded` is the same model in bf16."""
+    cubin = os.path.join(tempfile.mkdtemp(), "m.cubin")
+    isoc(contract, "--layout=tp1", "-o", cubin)
+    out = isoc("score", cubin, "--device", "cpu", "--layout", "tp1", "--weights", weights, "--ids",
+               ",".join(map(str, ids)))
+    own = [float(line.split()[2]) for line in out.splitlines()
+           if len(line.split()) == 3 and line.split()[0].isdigit()]
+    f32, bf16 = their_scores(exact, ids), their_scores(rounded, ids)
+    own = torch.tensor(own, dtype=torch.double)
+    figures = [f"{d.mean():.4f}, {d.max():.4f}"
+               for d in ((bf16 - f32).abs(), (own - f32).abs(), (own - bf16).abs())]
+    print(f"| {name} | {len(ids)} | " + " | ".join(figures) + " |", flush=True)
+
+
+HEADING = """| | ids | transformers bf16 to f32 | isoc to f32 | isoc to bf16 |
+| --- | --- | --- | --- | --- |"""
+
+
+def smollm2(lib, path, text):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    folder, file = os.path.split(os.path.abspath(path))
+    ids = AutoTokenizer.from_pretrained(folder, gguf_file=file).encode(open(text).read()[:1500])
+    both = [AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.bfloat16,
+                                                 attn_implementation="eager") for _ in range(2)]
+    print(HEADING)
+    gaps("SmolLM2-135M", "contracts/smollm2-135m-model.iso", os.path.abspath(path),
+         both[0].float(), both[1], ids)
+
+
+def randomise(model):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            r = torch.randn_like(p)
+            scale = (1 if "embed" in name else 0.15 if "lm_head" in name else 0.3 if p.dim() == 1
+                     else p.shape[1] ** -0.5)
+            p.copy_((1 + 0.2 * r if "norm" in name else scale * r).bfloat16().float())
+
+
+def families(lib):
+    import transformers as t
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=8, vocab_size=1003,
+                 num_attention_heads=4, max_position_embeddings=4096, tie_word_embeddings=False,
+                 num_key_value_heads=2, rms_norm_eps=1e-6, dtype="bfloat16", bos_token_id=1,
+                 eos_token_id=2, pad_token_id=None, attn_implementation="eager")
+    plain = dict(rope_type="default", rope_theta=5e5)
+    yarn = dict(rope_type="yarn", rope_theta=5e5, factor=8.0, beta_fast=32.0, beta_slow=1.0,
+                original_max_position_embeddings=64)
+    models = [
+        ("Llama", t.LlamaConfig, t.LlamaForCausalLM,
+         dict(rope_parameters=dict(LLAMA3, factor=8.0, original_max_position_embeddings=64))),
+        ("Mistral", t.MistralConfig, t.MistralForCausalLM,
+         dict(sliding_window=48, rope_parameters=plain)),
+        ("Qwen2", t.Qwen2Config, t.Qwen2ForCausalLM,
+         dict(use_sliding_window=True, sliding_window=40, max_window_layers=5,
+              rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0))),
+        ("Qwen3", t.Qwen3Config, t.Qwen3ForCausalLM, dict(head_dim=128, rope_parameters=yarn)),
+        ("OLMo 2", t.Olmo2Config, t.Olmo2ForCausalLM, dict(rope_parameters=plain)),
+        ("OLMo 3", t.Olmo3Config, t.Olmo3ForCausalLM,
+         dict(sliding_window=40,
+              rope_parameters=dict(full_attention=yarn, sliding_attention=plain))),
+    ]
+    ids = torch.randint(0, 1000, (150,)).tolist()
+    print(HEADING)
+    for name, config, kind, own in models:
+        folder = tempfile.mkdtemp()
+        exact = kind(config(**{**sizes, **own})).float()
+        randomise(exact)
+        rounded = kind(config(**{**sizes, **own})).float()
+        rounded.load_state_dict(exact.state_dict())
+        rounded = rounded.bfloat16()
+        rounded.save_pretrained(folder, max_shard_size="2MB")
+        contract = os.path.join(folder, "m.iso")
+        isoc("import", os.path.join(folder, "config.json"), "-o", contract)
+        gaps(name, contract, folder, exact, rounded, ids)
+
+
 if __name__ == "__main__":
-    commands = {"rope": rope, "weights": weights}
+    commands = {"rope": rope, "weights": weights, "smollm2": smollm2, "families": families}
     commands[sys.argv[1]](library(), *sys.argv[2:])
