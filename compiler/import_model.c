@@ -148,10 +148,12 @@ void import_write_model(const ImportModel *m, Text *out)
                      "    logits   = lm_head(x, w: \"%s\");\n"
                      "    z        = scaled_logits(logits, temperature);\n"
                      "    lse      = vocab_lse(z);\n"
-                     "    logprob  = target_logprob(z, lse, targets);\n"
+                     "    zt       = target_logit(z, targets);\n"
+                     "    logprob  = token_logprob(zt, lse);\n"
                      "    logprobs = log_softmax(z, lse);\n"
                      "    token    = sample(z, seed, stream, top_k, top_p, min_p);\n"
-                     "    token_logprob = target_logprob(z, lse, token);\n"
+                     "    zt       = target_logit(z, token);\n"
+                     "    token_logprob = token_logprob(zt, lse);\n"
                      "    output logits, logprob, logprobs, token, token_logprob;\n"
                      "}\n", m->tied ? "model.embed_tokens.weight" : "lm_head.weight");
 }
