@@ -7,7 +7,8 @@
  * Ownership: a group lives until iso_group_destroy; its module must outlive it.
  * Threads: one thread at a time may use a group. Calls on one group go to one stream, or to streams
  * that the caller orders. Threads that have a rank each on one GPU must not queue so many launches
- * that the driver makes one of them wait: it would wait with the others locked out.
+ * that the driver makes one of them wait: it would wait with the others locked out; and the GPU
+ * must have a queue for each (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, at most 32).
  * Calls of two groups on streams that do not wait for each other run side by side; a graph that was
  * captured while there was one group is not to be replayed beside another's calls.
  * No call but create and destroy allocates, waits on the host for another rank (ISO_CUDA), or

@@ -184,6 +184,8 @@ void device_check(Device *d, const iso_op *op, int64_t rows)
     device_mask(d, tensors);
     device_poison(d);
     must(iso_op_run_group(d->group, op, tensors, d->n, &run), "iso_op_run_group");
+    gpu_sync();
+    must(iso_group_status(d->group), "iso_group_status");
     d->rank->runs++;
     for (int i = d->params; i < d->n; i++) {
         uint64_t first;
@@ -196,5 +198,4 @@ void device_check(Device *d, const iso_op *op, int64_t rows)
                    d->op->name, op->layout->name, op->rank, (long long)rows,
                    (unsigned long long)differ, (unsigned long long)first);
     }
-    must(iso_group_status(d->group), "iso_group_status");
 }

@@ -163,9 +163,9 @@ static void trace_step(Models *m, iso_model *model, const char *folder, Outputs 
 {
     if (mkdir(folder, 0700) && errno != EEXIST)
         die("no folder %s", folder);
-    must(iso_model_trace(model, folder), "iso_model_trace");
+    must(iso_model_trace(model, folder, NULL), "iso_model_trace");
     run_step(model, m->rank->module, &m->batch, out);
-    must(iso_model_trace(model, NULL), "iso_model_trace");
+    must(iso_model_trace(model, NULL, NULL), "iso_model_trace");
 }
 
 static void remove_folder(const char *folder)
