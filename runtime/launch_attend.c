@@ -171,14 +171,14 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
 
 /* ---- decode's workspace ---------------------------------------------------------------------- */
 
-enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, ROOT_TAIL = 4, DRAWS = 2 };
+enum { MIN_ROOTS = 1024, ROOTS_EACH = 8, MOST_TOKENS = 256, ROOT_TAIL = 4, DRAWS = 2 };
 
 typedef struct Scratch {
     int64_t pieces, roots, counters, region, root_floats; /* of a token's rows in one piece */
 } Scratch;
 
 /* Roots for some splits of each token, and for long contexts of few. Splits that have no room are
- * gone through by one CTA. */
+ * gone through by one CTA; of many tokens there are CTAs enough for that. */
 static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
     const Manifest *manifest = op->module->manifest;
@@ -186,7 +186,7 @@ static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
     int64_t tokens = part_size(manifest, part, &spec->dims[TOKENS], rows);
     int64_t group = part_size(manifest, part, &spec->dims[GROUP], rows);
     int64_t tile = group < spec->attend.rows ? group : spec->attend.rows;
-    Scratch s = {.roots = MIN_ROOTS + ROOTS_EACH * tokens};
+    Scratch s = {.roots = MIN_ROOTS + ROOTS_EACH * (tokens < MOST_TOKENS ? tokens : MOST_TOKENS)};
     if (!group || !tokens)
         return (Scratch){0};
     s.pieces = part_size(manifest, part, &spec->dims[HEADS], rows) * ceil_div(group, tile);
