@@ -365,15 +365,21 @@ static isoc_status run_join(CallState *c, const ExecJob *job)
     return exec_join(job, roots, counts, sources, c->arena) ? ISOC_OK : ISOC_ERROR_USAGE;
 }
 
-/* What is joined has the whole reduced axes, whatever the rank's own part of them is. */
-static void widen_reduced(const OpDag *op, const Contract *contract, ExecBox *box)
+/* What is joined has the whole reduced axes, whatever the rank's own part of them is; of results
+ * that have them too it finishes its own indices. */
+static void widen_reduced(const OpDag *op, const Contract *contract, ExecBox *box, Arena *arena)
 {
     for (int r = 0; r < op->reduces.n; r++)
         for (int i = 0; i < op->reduces.v[r]->n_atoms; i++) {
             int atom = op->reduces.v[r]->atoms[i];
             const Axis *axis = &contract->axes[contract->atom_axis[atom]];
-            if (!axis->free)
-                box->atom[atom].lo = 0, box->atom[atom].hi = axis->size;
+            ExecRange *range = &box->atom[atom];
+            if (axis->free || (range->lo == 0 && range->hi == axis->size))
+                continue;
+            i64 *own = arena_array(arena, i64, range->hi - range->lo);
+            for (i64 k = range->lo; k < range->hi; k++)
+                own[k - range->lo] = k;
+            *range = (ExecRange){0, axis->size, (int)(range->hi - range->lo), own};
         }
 }
 
@@ -413,7 +419,7 @@ static isoc_status run_call(CallState *c)
     if (call->keys && !place_keys(c, &job))
         return ISOC_ERROR_USAGE;
     if (call->phase == ISOC_JOIN)
-        widen_reduced(p->op, contract, &job.box);
+        widen_reduced(p->op, contract, &job.box, c->arena);
     limit_live_rows(c, &job.box);
     if (!select_indices(c, &job.box))
         return ISOC_ERROR_USAGE;

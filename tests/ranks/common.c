@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,13 +147,31 @@ static int64_t differs(const iso_tensor *tensor, int axis, const char *have, con
     return n;
 }
 
+/* Elements that were written though the rank does not hold them. */
+static int64_t strays(const iso_tensor *all, const iso_tensor *held, const int64_t *origin,
+                      int axis, const char *at, bool inside)
+{
+    int bytes = element_bytes(all);
+    int64_t n = 0;
+    if (axis == all->n_axes)
+        return !inside && memcmp(at, "\xCD\xCD\xCD\xCD", (size_t)bytes) != 0;
+    for (int64_t i = 0; i < all->shape[axis]; i++) {
+        bool own = i >= origin[axis] && i < origin[axis] + held->shape[axis];
+        n += strays(all, held, origin, axis + 1, at + i * all->stride[axis] * bytes,
+                    inside && own);
+    }
+    return n;
+}
+
 int64_t rank_differs(const Whole *whole, const iso_op *op, const iso_tensor *tensors)
 {
-    int64_t n = 0;
-    (void)op;
+    int64_t n = 0, origin[ISO_MAX_AXES];
     for (int i = whole->params; i < whole->n; i++) {
+        iso_tensor held;
         size_t offset = (size_t)((char *)tensors[i].data - (char *)whole->tensor[i].data);
         n += differs(&tensors[i], 0, tensors[i].data, (char *)whole->expected[i] + offset);
+        must(iso_op_held(op, whole->rows, i, &held, origin), "iso_op_held");
+        n += strays(&whole->tensor[i], &held, origin, 0, whole->tensor[i].data, true);
     }
     return n;
 }
