@@ -50,13 +50,14 @@ static atomic_int planes_open, planes_ever;
  * that share a GPU leave it to each other at once. */
 static uint32_t how_early(const CudaPlane *p, const Parcels *parcels)
 {
-    enum { FEW_BYTES = 256 << 10 }; /* 2 KiB to a block of 256 threads */
+    enum { FEW_BYTES = 256 << 10, FEW_ROWS = 128 }; /* a block has 2 KiB of one row at most */
     if (p->plane.together)
         return SYNC_AFTER;
     if (parcels->stage != STAGE_ROOTS || atomic_load(&planes_ever) > 1)
         return SYNC_ONCE;
     const GroupPlan *plan = parcels->plan;
-    return roots_bytes(plan->op, plan->rows) <= FEW_BYTES ? SYNC_BEFORE : SYNC_ONCE;
+    bool few = plan->rows <= FEW_ROWS && roots_bytes(plan->op, plan->rows) <= FEW_BYTES;
+    return few ? SYNC_BEFORE : SYNC_ONCE;
 }
 
 /* Tells the near ranks, and waits for all. */
