@@ -81,6 +81,9 @@ iso_status iso_module_name(const iso_module *module, const char **name, int *ver
 const char *iso_module_op_name(const iso_module *module, int index);
 const char *iso_module_layout_name(const iso_module *module, int index);
 iso_status iso_module_layout_ranks(const iso_module *module, const char *layout, int *ranks);
+/* The manifest's text, JSON that ends with a NUL, which lives as long as the module;
+ * compiler/manifest_write.h is its format. bytes, without the NUL, may be NULL. */
+iso_status iso_module_manifest(const iso_module *module, const char **json, size_t *bytes);
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 

@@ -111,6 +111,11 @@ const char *iso_model_output_name(const iso_module *module, int index);
 /* Shape and dtype of an input or output for that many rows, whole; data NULL. */
 iso_status iso_model_value(const iso_module *module, const char *name, int64_t rows,
                            iso_tensor *tensor);
+/* The model's rope table of that number, whole, in the dtype that the contract gives it: cosines
+ * and sines of `positions` rows, row-major. bytes: of each array. ISO_BAD_COUNT past the last
+ * table, ISO_BAD_TENSOR for arrays of another size. */
+iso_status iso_model_table(const iso_module *module, int table, int64_t positions, void *cos,
+                           void *sin, size_t bytes);
 /* The part of an output that this rank writes, as iso_op_held has it, for at most output_rows
  * wanted rows: more are finished in turns of so many, each of them cut so. */
 iso_status iso_model_part(const iso_model *model, const char *output, int64_t rows,

@@ -7,30 +7,6 @@
 
 /* ---- tables ---- */
 
-static void store_entry(iso_dtype dtype, void *to, int64_t at, float value)
-{
-    if (dtype == ISO_F32)
-        ((float *)to)[at] = value;
-    else
-        ((uint16_t *)to)[at] =
-            dtype == ISO_BF16 ? iso_bf16_of_f32(value) : iso_f16_of_f32(value);
-}
-
-static void fill_table(const MfTable *table, iso_dtype dtype, int64_t positions, int64_t lo,
-                       int64_t hi, void *cos, void *sin)
-{
-    float attention = iso_rope_attention(&table->rope);
-    for (int64_t column = lo; column < hi; column++) {
-        float frequency = iso_rope_frequency(&table->rope, (int)column);
-        for (int64_t p = 0; p < positions; p++) {
-            float c, s;
-            iso_rope_entry(frequency, attention, (int)p, &c, &s);
-            store_entry(dtype, cos, p * (hi - lo) + column - lo, c);
-            store_entry(dtype, sin, p * (hi - lo) + column - lo, s);
-        }
-    }
-}
-
 static int slot_of_table(const Program *p, int table, int which)
 {
     for (int i = 0; i < p->n_slots; i++)
@@ -56,7 +32,7 @@ static iso_status make_table(iso_model *model, int index)
                          : iso_fail(ISO_OUT_OF_MEMORY, "no memory for a table of positions");
     }
     if (!status)
-        fill_table(&p->model->tables[index], tensor->dtype, model->config.max_position, box.lo[1],
+        table_fill(&p->model->tables[index], tensor->dtype, model->config.max_position, box.lo[1],
                    box.hi[1], made[0], made[1]);
     for (int i = 0; i < 2; i++) {
         if (!status)

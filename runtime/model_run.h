@@ -26,6 +26,12 @@ void model_close_graphs(iso_model *model);
 /* Places every piece of weights and makes the digest. */
 iso_status model_load_weights(iso_model *model);
 
+/* ---- tables (model_table.c) ------------------------------------------------------------------ */
+
+/* Columns [lo, hi) of a table's rows, row-major. */
+void table_fill(const MfTable *table, iso_dtype dtype, int64_t positions, int64_t lo, int64_t hi,
+                void *cos, void *sin);
+
 /* ---- traces (model_trace.c) ------------------------------------------------------------------ */
 
 /* Writes what a call gave, and before that spoils it, if that is asked. */

@@ -61,6 +61,12 @@ static iso_status open_manifest(iso_module *module, const void *data, size_t siz
     if (!intact)
         return iso_fail(ISO_CORRUPT, "the cubin's bytes are not the ones that isoc wrote; copy or "
                                      "compile it again");
+    module->json = malloc(json_size + 1);
+    if (!module->json)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a manifest of %zu bytes", json_size);
+    memcpy(module->json, json, json_size);
+    module->json[json_size] = '\0';
+    module->json_bytes = json_size;
     return manifest_read(json, json_size, &module->manifest);
 }
 
@@ -284,6 +290,7 @@ void iso_module_unload(iso_module *module)
         module->driver->module_unload(module->cache_module);
     isoc_session_close(module->session);
     manifest_free(module->manifest);
+    free(module->json);
     free(module->functions);
     free(module->ops);
     free(module);
@@ -345,4 +352,14 @@ iso_status iso_module_layout_ranks(const iso_module *module, const char *layout,
         }
     return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout %s", module->manifest->contract,
                     layout);
+}
+
+iso_status iso_module_manifest(const iso_module *module, const char **json, size_t *bytes)
+{
+    if (!module || !json)
+        return iso_fail(ISO_INVALID_ARGUMENT, "module or json is NULL");
+    *json = module->json;
+    if (bytes)
+        *bytes = module->json_bytes;
+    return ISO_OK;
 }

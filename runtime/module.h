@@ -17,6 +17,8 @@ struct iso_op {
 
 struct iso_module {
     Manifest *manifest;
+    char *json; /* its text */
+    size_t json_bytes;
     iso_device device;
     int cpu_threads;
     iso_op *ops; /* every (layout, op, rank), in that order */

@@ -73,6 +73,7 @@ CALLS: dict[str, list[object]] = {
     "iso_module_expect": [c_void_p, _digest],
     "iso_module_name": [c_void_p, _text, _int],
     "iso_module_layout_ranks": [c_void_p, c_char_p, _int],
+    "iso_module_manifest": [c_void_p, _text, _size],
     "iso_op_get": [c_void_p, c_char_p, POINTER(Layout), POINTER(c_void_p)],
     "iso_op_tensors": [c_void_p, _int, _int],
     "iso_op_tensor": [c_void_p, c_int, c_int64, c_int, POINTER(Tensor), _text],
@@ -99,7 +100,8 @@ MODEL_CALLS: dict[str, list[object]] = {
     "iso_model_weights": [c_void_p, _digest],
     "iso_model_step": [c_void_p, c_void_p],
     "iso_model_value": [c_void_p, c_char_p, c_int64, POINTER(Tensor)],
-    "iso_model_trace": [c_void_p, c_char_p],
+    "iso_model_table": [c_void_p, c_int, c_int64, c_void_p, c_void_p, c_size_t],
+    "iso_model_trace": [c_void_p, c_char_p, c_char_p],
     "iso_trace_diff": [c_char_p, c_char_p, c_void_p],
 }
 TEXTS: dict[str, list[object]] = {

@@ -29,6 +29,8 @@ class _Config(ctypes.Structure):
         ("bytes", c_size_t),
         ("weights", POINTER(c_uint8)),
         ("two_shot", c_size_t),
+        ("island", c_int),
+        ("nccl_comm", c_void_p),
     ]
 
 

@@ -269,14 +269,15 @@ class Model:
         return (_Value * len(values))(*values)
 
     @contextlib.contextmanager
-    def trace(self, folder: str | os.PathLike[str]) -> Iterator[None]:
-        """Steps inside write every value that an op gives to a file of this rank in the folder,
-        which must exist; see :func:`trace_diff`."""
-        _native.check(_native.lib.iso_model_trace(self._alive(), os.fsencode(folder)))
+    def trace(self, folder: str | os.PathLike[str], ops: Many[str] = ()) -> Iterator[None]:
+        """Steps inside write every value that an op gives, one of ``ops`` if there are any, to a
+        file of this rank in the folder, which must exist; see :func:`trace_diff`."""
+        names = ",".join(ops).encode() if ops else None
+        _native.check(_native.lib.iso_model_trace(self._alive(), os.fsencode(folder), names))
         try:
             yield
         finally:
-            _native.check(_native.lib.iso_model_trace(self._alive(), None))
+            _native.check(_native.lib.iso_model_trace(self._alive(), None, None))
 
 
 def trace_diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Difference | None:

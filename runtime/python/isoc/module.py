@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import sys
 import weakref
@@ -83,6 +84,12 @@ class Module:
         """Raises IsoError FINGERPRINT unless the module's is this one (32 bytes, or hexadecimal):
         for a trainer and a sampler that must agree before they start."""
         _native.check(lib.iso_module_expect(self._alive(), _native.digest_from(fingerprint)))
+
+    def manifest(self) -> dict[str, Any]:
+        """All that a launcher needs to know, as isoc wrote it: ops, kernels, layouts, the model."""
+        text = ctypes.c_char_p()
+        _native.check(lib.iso_module_manifest(self._alive(), text, None))
+        return dict(json.loads(text.value or b"{}"))
 
     def op(self, name: str, layout: str | None = None, rank: int = 0, *,
            degrees: str | None = None) -> Op:

@@ -18,10 +18,11 @@ import torch
 from . import _native
 from ._native import RUN
 from .errors import Status
+from .keys import Keys
 from .op import Op
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int32)
-_KEYWORDS = ("rows", "positions", "sequences")
+_KEYWORDS = ("rows", "positions", "sequences", "starts")
 _made: dict[str, tuple[Op, Callable[..., Any]]] = {}
 
 Reference = Callable[..., "torch.Tensor | Sequence[torch.Tensor]"]
@@ -34,14 +35,15 @@ def function(op: Op, reference: Reference | None = None, *, name: str | None = N
     Args:
         op: an op that needs no join.
         reference: the op's formula in PyTorch: from the op's parameters, by position, and its
-            rows, positions and sequences by name where the call has them, to its result or
-            results. It is what gradients are taken of; None: asking for a gradient is an error.
+            rows, positions, sequences and starts by name where the call has them, to its result
+            or results. It is what gradients are taken of; None: asking for a gradient is an error.
         name: of the operator in the namespace ``isoc``; None makes one of the contract's, the
             op's and the layout's names, the rank and the fingerprint. A name is made once.
 
     Returns:
         A callable of the op's parameters and, by name, ``rows`` (int), ``positions`` and
-        ``sequences`` (int32 tensors), that returns what the op does. It is traced by
+        ``sequences`` (int32 tensors), and for attention over a packed batch ``starts`` (int32:
+        where each sequence begins), that returns what the op does. It is traced by
         torch.compile without a graph break. Tensors whose dtype the contract does not declare are
         refused, also under autocast, which does not change what it is given.
 
@@ -74,16 +76,18 @@ def _schema(op: Op) -> str:
     """Parameters by number: a contract's names may be words that a schema has for itself."""
     params = ", ".join(f"Tensor p{i}" for i in range(len(op.params)))
     results = ", ".join("Tensor" for _ in op.results)
-    return (f"({params}, SymInt? rows=None, Tensor? positions=None, Tensor? sequences=None) -> "
-            + (results if len(op.results) == 1 else f"({results})"))
+    return (f"({params}, SymInt? rows=None, Tensor? positions=None, Tensor? sequences=None, "
+            "Tensor? starts=None) -> " + (results if len(op.results) == 1 else f"({results})"))
 
 
 def _run(op: Op) -> Callable[..., Any]:
     n = len(op.params)
 
     def run(*args: Any, **named: Any) -> Any:
+        named.update(zip(_KEYWORDS, args[n:]))
+        starts = named.pop("starts", None)
         with torch.no_grad():
-            return op(*args[:n], **dict(zip(_KEYWORDS, args[n:])), **named)
+            return op(*args[:n], keys=None if starts is None else Keys(starts=starts), **named)
 
     return run
 
@@ -134,13 +138,14 @@ def _register_gradient(op: Op, operator: Any, reference: Reference) -> None:
         ctx.save_for_backward(*inputs[:n], *coordinates)
 
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        *params, positions, sequences = ctx.saved_tensors
-        given = {"rows": ctx.rows, "positions": positions, "sequences": sequences}
+        saved = ctx.saved_tensors  # once: checkpoints unpack a tensor no second time
+        params, given = saved[:n], dict(zip(_KEYWORDS, (ctx.rows, *saved[n:])))
         named = {key: value for key, value in given.items() if value is not None}
         wanted = [i for i in range(n) if ctx.needs_input_grad[i]]
         found: list[Any] = [None] * (n + len(_KEYWORDS))
         with torch.enable_grad():
-            again = [p.detach().requires_grad_(i in wanted) for i, p in enumerate(params)]
+            again = [p.detach().requires_grad_(True) if i in wanted else p
+                     for i, p in enumerate(params)]
             outs = reference(*again, **named)
             outs = [outs] if isinstance(outs, torch.Tensor) else list(outs)
             # A result that depends on no parameter that is asked for has no gradient to give.
