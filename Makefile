@@ -193,6 +193,11 @@ $(BUILD)/bench_gemm: $(bench_gemm_obj) $(BUILD)/libiso.a
 $(BUILD)/products.cubin: tests/bench/products.iso $(BUILD)/isoc
 	@$(BUILD)/isoc $< -o $@
 
+# The example of a sampler and a trainer.
+$(BUILD)/rollout: $(call object,$(wildcard examples/rollout/*.c)) $(BUILD)/libiso.a
+	@echo "  ld   $@"
+	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
 # A decoding step of a whole model: build/bench_model CUBIN LAYOUT SEQUENCES POSITION.
 $(BUILD)/bench_model: $(BUILD)/obj/tests/bench/bench_model.o $(BUILD)/libiso.a
 	@echo "  ld   $@"

@@ -181,6 +181,11 @@ class Traces(unittest.TestCase):
             found = isoc.trace_diff(a, b)
             self.assertEqual((found.op, found.turn), ("embedding", -1))
             self.assertGreater(found.differ, 0)
+            with isoc.Model(module, "seed:2", max_rows=64, max_position=64) as other:
+                with other.trace(b, ["down", "qkv"]):
+                    other.step([Sequence(40)], columns, ["logprob"])
+            found = isoc.trace_diff(a, b)
+            self.assertEqual((found.op, found.turn), ("qkv", 0))
 
 
 if __name__ == "__main__":
