@@ -139,11 +139,13 @@ def smollm2(lib, path, text):
     from transformers import AutoModelForCausalLM, AutoTokenizer
     folder, file = os.path.split(os.path.abspath(path))
     ids = AutoTokenizer.from_pretrained(folder, gguf_file=file).encode(open(text).read()[:1500])
-    both = [AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.bfloat16,
-                                                 attn_implementation="eager") for _ in range(2)]
+    rounded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.bfloat16,
+                                                   attn_implementation="eager")
+    exact = type(rounded)(rounded.config).float()
+    exact.load_state_dict({k: v.float() for k, v in rounded.state_dict().items()})
     print(HEADING)
     gaps("SmolLM2-135M", "contracts/smollm2-135m-model.iso", os.path.abspath(path),
-         both[0].float(), both[1], ids)
+         exact, rounded, ids)
 
 
 def randomise(model):
