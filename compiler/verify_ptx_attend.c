@@ -16,7 +16,7 @@ static const int page_sizes[] = {48, 16, 528};
 
 struct PtxKeys {
     Mode mode;
-    int requests;
+    int requests, chunk; /* tokens before the last of a long one */
     const int *lengths;
     int page, pages;  /* keys of one; how many */
     int starts[REQUESTS], total, longest;
@@ -54,7 +54,7 @@ static void make_rows(PtxKeys *k, u64 seed)
     for (int s = 0; s < k->requests; s++) {
         add_row(k, s, 0);
         add_row(k, s, k->lengths[s] / 2);
-        for (int p = k->lengths[s] - 6; k->lengths[s] > 100 && p < k->lengths[s] - 1; p++)
+        for (int p = k->lengths[s] - k->chunk; k->lengths[s] > 100 && p < k->lengths[s] - 1; p++)
             add_row(k, s, p);
         add_row(k, s, k->lengths[s] - 1);
     }
@@ -99,6 +99,7 @@ void verify_ptx_keys(PtxTrial *r)
     int which = r->job->spec * 2 + (r->job->uneven != 0);
     bool few = r->worker->input->few_keys;
     k->lengths = few ? few_lengths : all_lengths;
+    k->chunk = few ? 20 : r->worker->input->prove ? 3 : 6;
     k->requests = few ? (int)(sizeof few_lengths / sizeof *few_lengths) : REQUESTS;
     k->mode = (Mode)(which % MODES);
     k->page = page_sizes[which / MODES % 3];

@@ -34,6 +34,18 @@ static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
     }
 }
 
+static Verdict verdict_of(const PtxOutcome *outcome)
+{
+    return outcome->finding.n ? FOUND : outcome->unproved ? UNLIKE : SURVIVES;
+}
+
+Verdict bench_run(Bench *b, PtxOutcome *outcome, Arena *arena)
+{
+    *outcome = (PtxOutcome){0};
+    run_jobs(b, outcome, arena);
+    return verdict_of(outcome);
+}
+
 Verdict bench_judge(Bench *b, Str ptx, PtxOutcome *outcome, Arena *arena)
 {
     PtxModule module = {0};
@@ -48,10 +60,7 @@ Verdict bench_judge(Bench *b, Str ptx, PtxOutcome *outcome, Arena *arena)
         run_jobs(b, outcome, arena);
         *b->kernel = own;
     }
-    return !valid               ? INVALID
-           : outcome->finding.n ? FOUND
-           : outcome->unproved  ? UNLIKE
-                                : SURVIVES;
+    return valid ? verdict_of(outcome) : INVALID;
 }
 
 /* ---- setting up ----------------------------------------------------------------------------- */

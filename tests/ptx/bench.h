@@ -32,6 +32,8 @@ Bench *bench_open(const char *contract);
 void bench_choose(Bench *bench, const char *kernel, bool every);
 /* A module's text with the kernel alone. */
 Verdict bench_judge(Bench *bench, Str ptx, PtxOutcome *outcome, Arena *arena);
+/* The kernel as the bench has it. */
+Verdict bench_run(Bench *bench, PtxOutcome *outcome, Arena *arena);
 void bench_close(Bench *bench);
 
 #endif

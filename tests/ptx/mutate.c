@@ -5,6 +5,8 @@
  *   mutate CONTRACT KERNEL [SHARD OF]     KERNEL: part of a kernel's name */
 #include "bench.h"
 
+#include "ptx/machine.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,12 +231,140 @@ static void all_mutants(Str text, Mutants *out, Arena *arena)
     constant_mutants(&line, out, arena);
 }
 
+/* ---- why a mutant survives ------------------------------------------------------------------- */
+
+/* Beside an instruction its mutant runs, and what both give is compared. */
+static struct {
+    PtxInst mutant;
+    bool dropped; /* the mutant does nothing */
+    PtxRun own;
+    bool differs;
+} beside;
+
+enum { MOST_RESULTS = 8 };
+
+typedef struct Results {
+    u32 word[MOST_RESULTS][2 * PTX_WARP];
+} Results;
+
+static u32 words_of(const PtxArg *arg)
+{
+    return arg->width == 64 ? 2 * PTX_WARP : arg->width == 1 ? 1 : PTX_WARP;
+}
+
+static void copy_results(PtxWarp *w, const PtxInst *i, Results *r, bool back)
+{
+    for (int k = 0; k < i->count[0] && k < MOST_RESULTS; k++) {
+        u32 *at = w->file + i->args[k].row;
+        memcpy(back ? at : r->word[k], back ? r->word[k] : at, words_of(&i->args[k]) * 4);
+    }
+}
+
+static bool observe(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
+{
+    Results before, other, own;
+    copy_results(w, i, &before, false);
+    if (!beside.dropped && !beside.mutant.run(c, w, &beside.mutant, mask))
+        return false;
+    copy_results(w, i, &other, false);
+    copy_results(w, i, &before, true);
+    if (!beside.own(c, w, i, mask))
+        return false;
+    copy_results(w, i, &own, false);
+    for (int k = 0; k < i->count[0] && k < MOST_RESULTS; k++)
+        beside.differs |= memcmp(own.word[k], other.word[k], words_of(&i->args[k]) * 4) != 0;
+    return true;
+}
+
+/* A row of the kernel's own that holds an immediate operand of the mutant. */
+static u32 constant_row(Bench *b, const PtxArg *arg)
+{
+    PtxKernel *k = b->kernel;
+    u64 bits = arg->width == 1 ? (arg->imm ? 0xffffffffu : 0) : (u64)arg->imm;
+    if (arg->width < 64 && arg->width > 1)
+        bits &= ((u64)1 << arg->width) - 1;
+    PtxConst constant = {bits, k->words, arg->width == 1 ? 1 : arg->width == 64 ? 64 : 32};
+    k->words += 2 * PTX_WARP;
+    vec_push(b->arena, &k->consts, constant);
+    return constant.row;
+}
+
+/* The mutant's operands in the registers' file of the kernel itself. */
+static bool take_operands(Bench *b, const PtxInst *own, const Line *was, const Line *is)
+{
+    PtxInst *m = &beside.mutant;
+    for (int o = 0; o < m->n_operands; o++) {
+        int from = -1;
+        for (int k = 0; k < was->n && k < own->n_operands; k++)
+            if (str_eq(was->operand[k], is->operand[o]) && own->count[k] == m->count[o])
+                from = k;
+        for (int k = 0; k < m->count[o]; k++) {
+            PtxArg *arg = &m->args[m->first[o] + k];
+            if (from >= 0)
+                *arg = own->args[own->first[from] + k];
+            else if (arg->kind == PTX_IMM)
+                arg->row = constant_row(b, arg);
+            else if (arg->kind == PTX_ADDR && o < own->n_operands)
+                arg->row = own->args[own->first[o] + k].row;
+            else
+                return false;
+        }
+    }
+    return true;
+}
+
+static PtxInst *instruction_at(const PtxKernel *k, int line)
+{
+    for (int i = 0; i < k->code.n; i++)
+        if (k->code.v[i].line == line)
+            return &k->code.v[i];
+    return NULL;
+}
+
+/* A word for it: the mutant gives the same values wherever it runs, or is a branch, or gives others
+ * that no output minds. */
+static const char *reason(Bench *b, Str line, const Mutant *m, Str ptx, int number, Arena *arena)
+{
+    PtxModule module = {0};
+    Str problem;
+    Line was, is;
+    PtxOutcome outcome;
+    PtxInst *own = instruction_at(b->kernel, b->first_line + number - 1);
+    if (!own || !read_line(line, &was) || own->op == PTX_BRA)
+        return "branch";
+    if (own->op > PTX_LD || own->op == PTX_ST || !own->run)
+        return "effect";
+    beside.dropped = m->text.n == 0;
+    beside.own = own->run;
+    beside.differs = false;
+    if (!beside.dropped) {
+        if (!ptx_parse(ptx, &module, &problem, arena) || !read_line(m->text, &is))
+            return "unread";
+        int head = 1;
+        for (const char *at = b->before.s; at < b->before.s + b->before.n; at++)
+            head += *at == '\n';
+        const PtxInst *other = instruction_at(&module.kernels.v[0], head + number - 1);
+        if (!other || other->count[0] != own->count[0])
+            return "unread";
+        beside.mutant = *other;
+        if (!take_operands(b, own, &was, &is))
+            return "unread";
+    }
+    own->run = observe;
+    u64 limit = b->worker.machine.limit;
+    b->worker.machine.limit = 0;
+    bench_run(b, &outcome, arena);
+    b->worker.machine.limit = limit;
+    own->run = beside.own;
+    return beside.differs ? "unseen" : "same";
+}
+
 /* ---- trying ---------------------------------------------------------------------------------- */
 
 typedef struct Tally {
     Bench *bench;
     int shard, of;
-    int mutants, idle, invalid, found, unlike, survived;
+    int mutants, idle, invalid, found, unlike, survived, same, branches;
 } Tally;
 
 /* Whether an instruction that stands on this line of the kernel's text runs at all. */
@@ -274,7 +404,10 @@ static void try_line(Tally *t, Str line, int number)
         t->survived += verdict == SURVIVES;
         if (verdict == SURVIVES) {
             Str was = trimmed(line.s, line.s + line.n);
-            printf("survivor %s line %d: %.*s -> %.*s\n", m->kind, number,
+            const char *why = reason(t->bench, line, m, text_str(&body), number, arena);
+            t->same += strcmp(why, "same") == 0;
+            t->branches += strcmp(why, "branch") == 0;
+            printf("survivor %s %s line %d: %.*s -> %.*s\n", why, m->kind, number,
                    was.n > 90 ? 90 : was.n, was.s, m->text.n > 90 ? 90 : m->text.n, m->text.s);
             fflush(stdout);
         }
@@ -305,10 +438,10 @@ int main(int argc, char **argv)
     bench_choose(t.bench, argv[2], true);
     try_all(&t);
     printf("%.*s shard %d of %d: %d mutants, %d of idle instructions, %d invalid, %d by a finding, "
-           "%d by a term, %d survive\n",
+           "%d by a term, %d survive: %d give the same values, %d are of branches\n",
            STR_FMT(t.bench->kernel->name), t.shard, t.of,
            t.idle + t.invalid + t.found + t.unlike + t.survived, t.idle, t.invalid, t.found,
-           t.unlike, t.survived);
+           t.unlike, t.survived, t.same, t.branches);
     bench_close(t.bench);
     return 0;
 }
