@@ -252,14 +252,33 @@ ISO_FN void iso_draw_cut(IsoDrawShared &shared, const IsoDraw &draw, unsigned n,
     kept.least = prefix > kept.least ? prefix : kept.least;
 }
 
-// The key of the greatest score with its noise; all ones where a score is NaN.
+ISO_FN unsigned iso_warp_most(unsigned v)
+{
+#pragma unroll
+    for (int by = 16; by > 0; by /= 2)
+        v = max(v, __shfl_xor_sync(0xFFFFFFFFu, v, by));
+    return v;
+}
+
+// More than the noise of the word: e is not below u, which is 2^-(zeros + 1) at least.
+ISO_FN float iso_gumbel_bound(unsigned word)
+{
+    return iso_fma((float)(__clz((int)(word | 1u)) + 1), 0x1.62e430p-1f, 0x1p-10f);
+}
+
+// The key of the greatest score with its noise; all ones where a score is NaN. What cannot be above
+// what the warp has seen has its noise not computed.
 template <int Threads, int Width, class Body>
 ISO_FN IsoU64 iso_draw_noisy(const IsoDraw &draw, unsigned n, bool vector, const Body &body,
                              const IsoDrawKept &kept)
 {
     IsoU64 best = 0;
+    unsigned bound = 0;
+    const unsigned first = threadIdx.x % ISO_WARP * Width;
     iso_draw_scores<Threads, Width>(draw, n, vector, body, [&](unsigned i, int k, const float *z) {
         static_assert(Width % 4 == 0, "a chunk has whole groups of four words");
+        if (i - first + ISO_WARP * Width <= n)
+            bound = iso_warp_most((unsigned)(best >> 32));
 #pragma unroll
         for (int g = 0; g < Width; g += 4) {
             unsigned wanted = 0;
@@ -274,9 +293,12 @@ ISO_FN IsoU64 iso_draw_noisy(const IsoDraw &draw, unsigned n, bool vector, const
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const float x = z[g + e];
+                if (!(wanted >> e & 1) ||
+                    iso_score_rank(iso_add(x, iso_gumbel_bound(words.w[e]))) < bound)
+                    continue;
                 IsoU64 key = iso_draw_key(iso_add(x, iso_gumbel(words.w[e])), i + g + e, n);
                 key = iso_score_rank(x) == ISO_RANK_NAN ? ~0ull : key;
-                best = wanted >> e & 1 && key > best ? key : best;
+                best = key > best ? key : best;
             }
         }
     });

@@ -16,8 +16,8 @@ int refuse_all(const iso_module *module, const char *path);
  * only: an op's name, or NULL. */
 int attend_check(const iso_module *module, iso_module *cpu, const char *only);
 
-/* Draws and ops that read at indices, against the CPU executor. */
-int draw_check(const iso_module *module, iso_module *cpu, const char *only);
+/* Draws and ops that read at indices, against the CPU executor; then how long they take. */
+int draw_check(const iso_module *module, iso_module *cpu, const char *only, bool times);
 
 /* KERNEL DEFECT [RUNS] */
 int seeded_run(int argc, char **argv);

@@ -307,7 +307,7 @@ static int run_module(const Options *options)
     } else if (options->draw) {
         iso_config on_cpu = {.size = sizeof on_cpu, .device = ISO_CPU, .cpu_threads = 16};
         must(iso_module_load(&cpu, options->cubin, &on_cpu), options->cubin);
-        result = draw_check(module, cpu, options->op);
+        result = draw_check(module, cpu, options->op, !options->quick);
     } else if (options->cublas) {
         result = cublas_compare(module, options->cublas);
     } else if (options->refuse) {
