@@ -210,6 +210,13 @@ static Rows limited_rows(int n)
         r.p[i] = shares[i % 10];
         r.m[i] = least[i % 7];
         r.position[i] = i * i;
+        if (i % 13 != 3)
+            continue;
+        for (int v = 0; v < VOCAB; v++) /* a share that ends between two of equal mass */
+            r.z[i * VOCAB + v] = v % 2 && v < 8 ? 1.5f : -INFINITY;
+        r.k[i] = 0;
+        r.p[i] = 0.25f * (float)(i % 4);
+        r.m[i] = 0;
     }
     return r;
 }
