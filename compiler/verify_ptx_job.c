@@ -160,7 +160,7 @@ static i64 tiles_area(const PtxTrial *r, int g, i64 live)
 static void choose_rows(PtxTrial *r)
 {
     const MfPart *part = op_part(r->op, r->job->phase);
-    i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : 7;
+    i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : r->spec->family == MF_DRAW ? 13 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
     if (r->spec->family == MF_ATTEND)
         verify_ptx_keys(r);
