@@ -1,8 +1,8 @@
 /* Products against cuBLAS, and norms against a copy: both sides alternate in one run, as replays of
  * graphs; medians, with the least and the most beside them. Prints Markdown.
  *
- * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--tp1]
- * The file is tests/bench/products.iso, compiled. --quick: up to 4096 rows; --tp1: no TP 8. */
+ * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N]
+ * The file is tests/bench/products.iso, compiled. --quick: up to 4096 rows. */
 #include "cublas.h"
 #include "iso.h"
 
@@ -30,7 +30,8 @@ static const Op ops[] = {
 
 typedef struct Options {
     const char *cubin, *op;
-    bool quick, tp1;
+    bool quick;
+    int64_t rows, tp; /* 0: all */
 } Options;
 
 static void must(iso_status status, const char *what)
@@ -231,20 +232,24 @@ static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *o
     close_product(&p);
 }
 
+static bool wanted(const Options *options, const Op *op, int64_t rows, int tp)
+{
+    bool known = !op->transposed || (tp == 1 && rows == 4096);
+    bool asked = (!options->op || !strcmp(options->op, op->name)) &&
+                 (!options->rows || options->rows == rows) && (!options->tp || options->tp == tp);
+    return known && asked && rows <= (options->quick || tp > 1 ? 4096 : 16384);
+}
+
 static void run_products(const Options *options, Yardstick *yardstick, const iso_module *module)
 {
     static const int64_t rows[] = {1, 8, 16, 32, 64, 256, 1024, 4096, 8192, 16384};
     printf("| product | TP | M | cuBLAS us | isoc us | ratio | TFLOP/s | weights GB/s | heuristics "
            "| kernel |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-    for (int tp = 1; tp <= (options->tp1 ? 1 : 8); tp += 7)
+    for (int tp = 1; tp <= 8; tp += 7)
         for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
-            for (size_t m = 0; m < sizeof rows / sizeof *rows; m++) {
-                bool skipped = ops[o].transposed && (tp > 1 || rows[m] != 4096);
-                if (skipped || (options->op && strcmp(options->op, ops[o].name)) ||
-                    rows[m] > (options->quick || tp > 1 ? 4096 : 16384))
-                    continue;
-                run_cell(yardstick, module, &ops[o], rows[m], tp);
-            }
+            for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
+                if (wanted(options, &ops[o], rows[m], tp))
+                    run_cell(yardstick, module, &ops[o], rows[m], tp);
 }
 
 /* ---- norms ----------------------------------------------------------------------------------- */
@@ -310,10 +315,12 @@ static bool read_options(int argc, char **argv, Options *options)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
             options->quick = true;
-        else if (!strcmp(argv[i], "--tp1"))
-            options->tp1 = true;
         else if (!strcmp(argv[i], "--op") && i + 1 < argc)
             options->op = argv[++i];
+        else if (!strcmp(argv[i], "--rows") && i + 1 < argc)
+            options->rows = atoll(argv[++i]);
+        else if (!strcmp(argv[i], "--tp") && i + 1 < argc)
+            options->tp = atoll(argv[++i]);
         else if (argv[i][0] != '-' && !options->cubin)
             options->cubin = argv[i];
         else
@@ -327,7 +334,7 @@ int main(int argc, char **argv)
     Options options = {0};
     iso_module *module;
     if (!read_options(argc, argv, &options)) {
-        fprintf(stderr, "usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--tp1]\n");
+        fprintf(stderr, "usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N]\n");
         return 2;
     }
     gpu_open();
@@ -338,7 +345,7 @@ int main(int argc, char **argv)
     printf("%s, driver %d, cublasLt %zu; medians of %d (least-most)\n\n", gpu_name(),
            gpu_driver_version(), cublas_version(yardstick), REPEATS);
     run_products(&options, yardstick, module);
-    if (!options.op)
+    if (!options.op && !options.rows)
         run_norms(module);
     iso_module_unload(module);
     cublas_close(yardstick);
