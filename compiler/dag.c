@@ -432,3 +432,15 @@ bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags)
     dag_fingerprint_all(dag, arena);
     return true;
 }
+
+bool dag_has_short_form(const DagNode *cast)
+{
+    static const bool known[FN_COUNT] = {
+#define X(id, form, function) [FN_##id] = true,
+#include "short.def"
+#undef X
+    };
+    const DagNode *fn = cast->args[0];
+    return cast->kind == DAG_CAST && cast->type == DT_BF16 && fn->kind == DAG_FN &&
+           known[fn->fn] && fn->args[0]->kind == DAG_CAST && fn->args[0]->args[0]->type == DT_BF16;
+}

@@ -85,6 +85,8 @@ void dag_print(const Dag *dag, const OpDag *op, Text *out);
 void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, int n, Text *out);
 /* Something in the op is computed by steps of the contract's class. */
 bool dag_uses_mma(const OpDag *op);
+/* Whether a node rounds a function of a bf16 to bf16 at once, for which there is a short form. */
+bool dag_has_short_form(const DagNode *cast);
 const char *dag_kind_name(DagKind kind);
 const char *dag_fn_name(FnId fn);
 float dag_constant_value(DType type, u32 bits);

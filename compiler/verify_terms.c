@@ -180,6 +180,10 @@ static u64 operation(Terms *t, const DagNode *node, const i64 *index)
     static const PtxOp ops[] = {[DAG_ADD] = PTX_ADD, [DAG_SUB] = PTX_SUB, [DAG_MUL] = PTX_MUL,
                                 [DAG_DIV] = PTX_DIV};
     u64 args[3];
+    if (dag_has_short_form(node))
+        return terms_narrow(node->type,
+                            terms_short_form(t, node->args[0]->fn,
+                                             terms_as_f32(t, node->args[0]->args[0], index)));
     for (int i = 0; i < node->n_args; i++)
         args[i] = terms_as_f32(t, node->args[i], index);
     switch (node->kind) {

@@ -2,6 +2,7 @@
  * on a leaf, and what it did is done again for every argument. */
 #include "verify_terms_impl.h"
 
+#include "device/iso_short.cuh"
 #include "ptx/shadow.h"
 #include "ptx/tests.h"
 
@@ -11,17 +12,34 @@ static const char *const c_names[] = {
 #undef X
 };
 
+typedef struct ShortForm {
+    const char *name;
+    float (*form)(float), (*function)(float);
+} ShortForm;
+
+static const ShortForm short_forms[FN_COUNT] = {
+#define X(id, form, function) [FN_##id] = {#form, form, function},
+#include "short.def"
+#undef X
+};
+
+static void function_text(Text *text, const char *function)
+{
+    text_printf(text, "extern \"C\" __global__ void ref_%s(const float *x, float *y)\n"
+                      "{\n    *y = %s(*x);\n}\n", function, function);
+}
+
 Str verify_terms_program(Arena *arena)
 {
     Text text = {.arena = arena};
-    text_printf(&text, "#include \"iso_fn.cuh\"\n");
+    text_printf(&text, "#include \"iso_short.cuh\"\n");
 #define X(id, name, arity, function)                                                               \
     if (arity == 1)                                                                                \
-        text_printf(&text,                                                                         \
-                    "extern \"C\" __global__ void ref_%s(const float *x, float *y)\n"              \
-                    "{\n    *y = %s(*x);\n}\n",                                                    \
-                    #function, #function);
+        function_text(&text, #function);
 #include "scalar.def"
+#undef X
+#define X(id, form, function) function_text(&text, #form);
+#include "short.def"
 #undef X
     return text_str(&text);
 }
@@ -69,10 +87,10 @@ static TermsFunction *compiled(Terms *t, const PtxTrace *trace, u64 result)
 }
 
 /* NULL: it does something that is no operation on values. */
-static TermsFunction *record(Terms *t, FnId fn)
+static TermsFunction *record(Terms *t, const char *function, u64 number)
 {
     _Alignas(16) float x = 1.0f, y = 0.0f;
-    PtxTrace trace = {.arena = t->arena, .argument = ptx_term_leaf(UINT64_MAX, fn)};
+    PtxTrace trace = {.arena = t->arena, .argument = ptx_term_leaf(UINT64_MAX, number)};
     u64 in[2] = {trace.argument, TERM_WHOLE}, out[2] = {0};
     PtxMemory memory = {.arena = t->arena};
     PtxRegion from = {.name = "x", .base = (u8 *)&x, .size = 4, .shadow = in};
@@ -81,7 +99,7 @@ static TermsFunction *record(Terms *t, FnId fn)
     ptx_memory_add(&memory, &to);
     void *a = &x, *b = &y;
     const void *params[] = {&a, &b};
-    Str name = str_format(t->arena, "ref_%s", c_names[fn]);
+    Str name = str_format(t->arena, "ref_%s", function);
     PtxLaunch launch = {.kernel = ptx_find(t->setup.functions, name), .grid = {1, 1, 1},
                         .block = {1, 1, 1}, .params = params, .memory = &memory,
                         .numerics = t->setup.numerics, .terms = true, .trace = &trace};
@@ -122,7 +140,7 @@ u64 terms_function(Terms *t, FnId fn, const u64 *args)
     if (fn == FN_MINIMUM || fn == FN_MAXIMUM)
         return ptx_term_f32(fn == FN_MINIMUM ? PTX_MIN : PTX_MAX, args, 2);
     if (!t->function[fn])
-        t->function[fn] = record(t, fn);
+        t->function[fn] = record(t, c_names[fn], fn);
     if (!t->function[fn])
         return TERM_POISON;
     u64 term = apply(t->function[fn], args[0]);
@@ -131,4 +149,25 @@ u64 terms_function(Terms *t, FnId fn, const u64 *args)
         term |= TERM_NO_SIGN;
     }
     return term;
+}
+
+/* ---- short forms ------------------------------------------------------------------------------
+ */
+
+/* Every argument that there is, once. */
+static bool holds(const ShortForm *s)
+{
+    for (u32 b = 0; b < 65536; b++) {
+        float x = iso_f32_of_bf16((IsoU16)b);
+        if (iso_bf16_of_f32(s->form(x)) != iso_bf16_of_f32(s->function(x)))
+            return false;
+    }
+    return true;
+}
+
+u64 terms_short_form(Terms *t, FnId fn, u64 argument)
+{
+    if (!t->short_form[fn] && holds(&short_forms[fn]))
+        t->short_form[fn] = record(t, short_forms[fn].name, (u64)FN_COUNT + fn);
+    return t->short_form[fn] ? apply(t->short_form[fn], argument) : TERM_POISON;
 }

@@ -30,7 +30,7 @@ struct Terms {
     int tokens, sequence, position;      /* atoms: a packed one and its coordinates, or -1 */
     const TreeNode *tree[TERMS_FORESTS]; /* by reduction */
     VEC(TermsGiven) given;               /* with `joins`: of all ranks heard */
-    TermsFunction *function[FN_COUNT];
+    TermsFunction *function[FN_COUNT], *short_form[FN_COUNT];
     int table_bits, entries;
     TermsEntry *table;
 };
@@ -73,6 +73,8 @@ static inline u64 terms_binary(PtxOp op, u64 a, u64 b)
 
 /* ---- functions (verify_terms_fn.c): their own PTX on the argument's term */
 u64 terms_function(Terms *terms, FnId fn, const u64 *args);
+/* What stands for a function of a bf16 that is rounded to bf16 (device/iso_short.cuh). */
+u64 terms_short_form(Terms *terms, FnId fn, u64 argument);
 
 /* ---- reductions (verify_terms_reduce.c): as f32 */
 u64 terms_reduce(Terms *terms, const DagNode *reduce, const i64 *index);

@@ -170,6 +170,14 @@ static iso_status encode_map(const Launch *launch, const Operand *operand, int b
 
 /* ---- products ---- */
 
+/* Rows of a that a CTA loads at once: its share of a cluster's, or no more than there are. */
+static int a_box(const MfGemm *gemm, int64_t rows)
+{
+    if (!gemm->across_ctas && gemm->cluster > 1)
+        return gemm->tile_m / gemm->cluster;
+    return rows < gemm->tile_m ? (int)rows : gemm->tile_m;
+}
+
 static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemmMaps *maps)
 {
     const MfGemm *gemm = &launch->spec->gemm;
@@ -177,8 +185,7 @@ static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemm
     Operand operand;
     iso_status status = bind_operand(launch, gemm->a, gemm->a_k_inner, &gemm->rows, &operand);
     if (!status && gemm->wgmma)
-        status = encode_map(launch, &operand,
-                            gemm->tile_m / (gemm->across_ctas ? 1 : gemm->cluster), &maps->a);
+        status = encode_map(launch, &operand, a_box(gemm, operand.rows), &maps->a);
     args->a = operand.data;
     args->a_stride = operand.stride;
     for (int g = 0; g < gemm->n_groups; g++) {

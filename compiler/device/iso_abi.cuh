@@ -35,7 +35,7 @@
 //           128-byte swizzle, no interleave, element strides 1, fill of zeros, L2 promotion free:
 //             operand [row][k]:  dims {leaf length, leaves, rows}
 //                                byte strides {leaf length * 2, row stride * 2}
-//                                box {64, 1, bm / cluster}
+//                                box {64, 1, cluster > 1 ? bm / cluster : min(bm, rows)}
 //                                (B: {64, 1, bn}, rows = the group's columns)
 //             operand [k][row]:  dims {rows, leaf length, leaves}
 //                                byte strides {k stride * 2, leaf length * k stride * 2}

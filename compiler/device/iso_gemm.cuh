@@ -6,18 +6,21 @@
 //       static constexpr int groups, parts;
 //       static constexpr bool f16, a_trans, b_trans;
 //       using Tree = IsoTree<'L', 'L', '+'>;
+//       using Sum = unsigned;        // two neighbouring sums as the epilogue takes them
+//       static __device__ Sum sum(float x, float y);
 //       struct Inputs { ... };       // what the epilogue reads for one pair of columns
 //       static __device__ bool pairs(int group, const IsoGemmGroup &g);
 //       template <bool Pairs> static __device__ void load(
 //           int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in);
 //       template <bool Pairs> static __device__ void store(
 //           int group, const IsoGemmGroup &g, int row, int col, int valid,
-//           const float (&acc)[parts][2], const Inputs &in);
+//           const Sum (&sum)[parts], const Inputs &in);
 //       static constexpr bool wide;
 //       static __device__ unsigned value0(
 //           int group, const IsoGemmGroup &g, int row, int col,
-//           const float (&acc)[parts][2], const Inputs &in);
+//           const Sum (&sum)[parts], const Inputs &in);
 //   };
+// A Sum is a word, rounded, where every sum is rounded to one type of 16 bits; else it is float2.
 // load and store serve columns col and, where valid is 2, col + 1 of one row. With Pairs, valid is
 // 2, col is even and pairs(group, g) said that every view takes a pair in one access. All loads of
 // a bundle of pairs come before its stores, so that they wait for memory together. A wide Op has
@@ -31,15 +34,13 @@
 
 struct IsoNoEpilogue {
     static constexpr bool wide = false;
+    using Sum = float2;
     struct Inputs {};
     ISO_INLINE bool pairs(int, const IsoGemmGroup &) {
         return true;
     }
     template <bool Pairs>
     ISO_INLINE void load(int, const IsoGemmGroup &, int, int, int, Inputs &) {
-    }
-    template <bool Pairs, class Acc>
-    ISO_INLINE void store(int, const IsoGemmGroup &, int, int, int, const Acc &, const Inputs &) {
     }
 };
 
@@ -128,7 +129,12 @@ ISO_INLINE void iso_leave_store(int group, const IsoGemmGroup &g, int root, int 
             iso_store_pair_f32<Pairs>(out + col, 1, valid, acc[p][0], acc[p][1]);
         }
     } else {
-        Op::template store<Pairs>(group, g, row, col, valid, acc, in);
+        typename Op::Sum sum[Op::parts];
+#pragma unroll
+        for (int p = 0; p < Op::parts; ++p) {
+            sum[p] = Op::sum(acc[p][0], acc[p][1]);
+        }
+        Op::template store<Pairs>(group, g, row, col, valid, sum, in);
     }
 }
 

@@ -116,14 +116,15 @@ ISO_INLINE void iso_split_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
     using Plan = IsoSplitPlan<Op, Tile>;
     constexpr int bk = Plan::Wgmma::bk;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], bk);
-    int leaf0 = iso_cluster_rank() * Tile::fused;
+    int leaf0 = iso_cluster_rank() * Tile::fused, bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
 #pragma unroll 1
     for (int row = blockIdx.z; row < at.tiles; row += gridDim.z) {
         for (int leaf = leaf0; threadIdx.x == 0 && leaf < leaf0 + Tile::fused; ++leaf) {
             for (int kb = 0; kb < blocks; ++kb) {
                 iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                 iso_wgmma_fill<Op, Tile>(maps, smem + ring.stage * Plan::Wgmma::stage_bytes,
-                                         ring.full + 8 * ring.stage, at.group, row * Tile::bm,
+                                         ring.full + 8 * ring.stage, bytes, at.group,
+                                         row * Tile::bm,
                                          at.column * Tile::bn, kb * bk, leaf);
                 ring.template advance<Tile::stages>();
             }
@@ -155,19 +156,21 @@ template <class Op, class Tile>
 ISO_INLINE void iso_split_consume(const IsoGemmArgs &args, unsigned smem, unsigned values,
                                   unsigned bar, IsoRing ring, const IsoSplitPlace &at) {
     using Plan = IsoSplitPlan<Op, Tile>;
-    using Body = IsoWgmmaBody<Op, Tile>;
+    using Never = IsoLater<Op, Plan::Wgmma::regs, 0>;
+    using Body = IsoWgmmaBody<Op, Tile, IsoSplitPlace, Never>;
     int thread = threadIdx.x - 128, half = thread / 128;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::Wgmma::bk);
     int col0 = at.column * Tile::bn + thread % 4 * 2;
     const IsoGemmGroup &g = args.group[at.group];
     bool pairs = (at.column + 1) * Tile::bn <= g.columns && iso_leave_pairs<Op>(at.group, g);
     unsigned phase = 0;
+    Never never;
 #pragma unroll 1
     for (int tile = blockIdx.z; tile < at.tiles; tile += gridDim.z, phase ^= 1) {
         int row = tile * Tile::bm + half * 64 + thread % 128 / 32 * 16 + thread % 32 / 4;
         int end = (tile + 1) * Tile::bm < at.rows ? (tile + 1) * Tile::bm : at.rows;
         Body body{args, ring, nullptr, 0, smem + half * 8192, smem + Plan::Wgmma::a_bytes, blocks,
-                  at.group, row, col0, end, pairs, {}};
+                  at, never, {}};
         if (thread == 0) {
             iso_mbar_expect(bar, Plan::ctas * Plan::value_bytes);
         }

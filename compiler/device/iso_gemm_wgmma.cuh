@@ -3,12 +3,12 @@
 // each loads its share of those rows of A for all of them. The launch rule is in iso_abi.cuh. A CTA
 // owns its slice of the workspace, and in it every thread reads only what it wrote itself.
 //
-// A tile of fewer than 64 rows loads only those; the tensor cores then read on into the rest of the
-// stage, and what that gives lies in rows that nobody takes.
+// A tile loads no more rows than it has, nor than the launch; the tensor cores then read on into
+// the rest of the stage, and what that gives lies in rows that nobody takes.
 #ifndef ISO_GEMM_WGMMA_CUH
 #define ISO_GEMM_WGMMA_CUH
 
-#include "iso_gemm.cuh"
+#include "iso_leave.cuh"
 #include "iso_wgmma.cuh"
 
 // Near: the stack's levels from the lowest on that lie in shared memory, the rest in workspace.
@@ -23,11 +23,17 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int bnp = Op::b_trans ? 64 * iso_ceil(Tile::bn, 64) : Tile::bn;
     static constexpr int a_bytes = Tile::bm * bk * 2;
     static constexpr int b_bytes = bnp * bk * 2;    // of one part
-    static constexpr int fill_bytes = a_bytes + Op::parts * b_bytes;
-    static constexpr int stage_bytes = fill_bytes < 8192 ? 8192 : fill_bytes;   // 64 rows are read
+    static constexpr int whole_bytes = a_bytes + Op::parts * b_bytes;
+    static constexpr int stage_bytes = whole_bytes < 8192 ? 8192 : whole_bytes; // 64 rows are read
     static constexpr int regs = Tile::bn / 2;       // accumulators of one part in one thread
     static constexpr int level_floats = 64 * consumers * Tile::bn * Op::parts;
     static constexpr int far = Op::Tree::levels - Tile::near;   // levels in workspace
+    // Of a tile's pieces (iso_leave.cuh) those that leave under the next one's products: as many
+    // as the registers take beside its accumulators.
+    static constexpr bool defers = Tile::bm >= 128 && consumers == 2 && Op::Tree::length == 1 &&
+                                   sizeof(typename Op::Sum) == 4 && iso_can_leave_wide<Op>(regs);
+    static constexpr int pieces = regs / 8, room = 56 / (4 * Op::parts);
+    static constexpr int kept = !defers ? 0 : pieces < room ? pieces : room;
     static constexpr int raster = 16;               // row tiles that share a sweep over columns
 
     static_assert(Tile::bm % 64 == 0 ? consumers <= 3 : Tile::bm == 16 || Tile::bm == 32,
@@ -39,7 +45,7 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
     // Accumulators and waiting values of one thread, and what its CTA may take of both kinds.
     static constexpr int live = (Op::Tree::count('Q') ? 3 : Op::Tree::count('P') ? 2 : 1) *
-                                Op::parts * regs;
+                                    Op::parts * regs + kept * 4 * Op::parts;
     static constexpr int shared =
         1024 + Tile::stages * (stage_bytes + 16) + Tile::near * level_floats * 4;
     static_assert(live <= (consumers == 3 ? 112 : 200), "too many accumulators for the registers");
@@ -97,11 +103,18 @@ ISO_INLINE void iso_ring_init(const IsoGemmMaps &maps, const IsoRing &ring, int 
     }
 }
 
-template <class Op, class Tile>
-ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int group,
-                               int row0, int col0, int k0, int leaf) {
+// Bytes of a stage: rows that no tile has are not loaded.
+template <class Op, class Tile> ISO_INLINE int iso_wgmma_fill_bytes(const IsoGemmArgs &args) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    iso_mbar_expect(bar, Plan::fill_bytes);
+    bool fewer = !Op::a_trans && Tile::cluster == 1 && args.rows < Tile::bm;
+    return Plan::whole_bytes - (fewer ? (Tile::bm - args.rows) * 128 : 0);
+}
+
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int bytes,
+                               int group, int row0, int col0, int k0, int leaf) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    iso_mbar_expect(bar, bytes);
     if constexpr (Op::a_trans) {
 #pragma unroll
         for (int i = 0; i < Tile::bm / 64; ++i) {
@@ -135,6 +148,7 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
                                   IsoRing ring, const IsoWgmmaTiles &tiles) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
+    int bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
     for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
         int row, column;
         tiles.at(t, row, column);
@@ -144,7 +158,7 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
             for (int kb = 0; kb < blocks; ++kb) {
                 iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                 iso_wgmma_fill<Op, Tile>(maps, smem + ring.stage * Plan::stage_bytes,
-                                         ring.full + 8 * ring.stage, group, row * Tile::bm,
+                                         ring.full + 8 * ring.stage, bytes, group, row * Tile::bm,
                                          column * Tile::bn, kb * Plan::bk, leaf);
                 ring.template advance<Tile::stages>();
             }
@@ -158,7 +172,7 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
 }
 
 // One tile in one consumer warpgroup: the body of the tree's interpreter.
-template <class Op, class Tile> struct IsoWgmmaBody {
+template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     static constexpr int parts = Op::parts, regs = Plan::regs;
 
@@ -168,9 +182,8 @@ template <class Op, class Tile> struct IsoWgmmaBody {
     unsigned near_stack;                            // and its first near one
     unsigned a_tile, b_tile;                        // of stage 0, this warpgroup's rows
     int blocks;                                     // of one leaf
-    int group, row0, col0;                          // of this thread's first pair
-    int rows;                                       // end of the tile's live ones
-    bool whole;                                     // every column of the tile exists
+    const Where &where;
+    Later &later;                                   // the tile before
     float acc[parts][regs];
 
     __device__ __forceinline__ void release(int stage) {
@@ -207,27 +220,40 @@ template <class Op, class Tile> struct IsoWgmmaBody {
         }
     }
 
-    // A leaf's chain, one group of products kept in flight. The first block stands outside the
-    // loop: with its scale a constant 0, ptxas sees that nothing before it defines d, and does not
-    // serialise the products.
+    // One block more; the products of the one before end, and its stage is given back.
+    template <bool Leaves>
+    __device__ __forceinline__ void step(float (&d)[parts][regs], int &previous) {
+        iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
+        pin(d);
+        iso_wgmma_fence();
+        block(d, false);
+        if constexpr (Leaves) {
+            later.leave_one(args);
+        }
+        pin(d);
+        iso_wgmma_wait<1>();
+        release(previous);
+        previous = ring.stage;
+        ring.template advance<Tile::stages>();
+    }
+
+    // A leaf's chain, one group of products kept in flight, under which the tile before leaves. The
+    // first block stands outside the loops: with its scale a constant 0, ptxas sees that nothing
+    // before it defines d, and does not serialise the products.
     __device__ __forceinline__ void chain(float (&d)[parts][regs]) {
         iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
         pin(d);
         iso_wgmma_fence();
         block(d, true);
-        int previous = ring.stage;
+        int previous = ring.stage, kb = 1;
         ring.template advance<Tile::stages>();
 #pragma unroll 1
-        for (int kb = 1; kb < blocks; ++kb) {
-            iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
-            pin(d);
-            iso_wgmma_fence();
-            block(d, false);
-            pin(d);
-            iso_wgmma_wait<1>();
-            release(previous);
-            previous = ring.stage;
-            ring.template advance<Tile::stages>();
+        for (; kb < blocks && later.left > 0; ++kb) {
+            step<true>(d, previous);
+        }
+#pragma unroll 1
+        for (; kb < blocks; ++kb) {
+            step<false>(d, previous);
         }
         iso_wgmma_wait<0>();
         pin(d);
@@ -317,109 +343,26 @@ template <class Op, class Tile> struct IsoWgmmaBody {
         }
     }
 
-    // Hands the tile over in bundles, moving later accumulators down, so that the epilogue's code
-    // exists once per bundle and not once per pair. Pairs: all columns of the tile exist.
-    template <bool Pairs> __device__ __forceinline__ void leave_bundles(int root) {
-        constexpr int most = Pairs ? 32 : 8, bundle = regs < most ? regs : most;
-        const IsoGemmGroup &g = args.group[group];
-#pragma unroll 1
-        for (int done = 0; done < regs; done += bundle) {
-            typename Op::Inputs in[bundle / 2];
-#pragma unroll
-            for (int i = 0; i < bundle; i += 2) {
-                int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
-                if (done + i < regs && row < rows) {
-                    iso_leave_load<Op, Pairs>(group, g, row, col, in[i / 2]);
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < bundle; i += 2) {
-                int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
-                float v[parts][2];
-#pragma unroll
-                for (int p = 0; p < parts; ++p) {
-                    v[p][0] = acc[p][i];
-                    v[p][1] = acc[p][i + 1];
-                }
-                if (done + i < regs && row < rows) {
-                    iso_leave_store<Op, Pairs>(group, g, root, row, col, v, in[i / 2]);
-                }
-            }
-            shift<bundle>();
-        }
-    }
-
-    // Whole columns of a wide Op: the four lanes of a row exchange pairs, so that each stores eight
-    // neighbouring columns at once. Rows that do not exist take the place of one that does.
-    static constexpr bool can_leave_wide = Op::wide && !Op::Tree::roots && regs % 16 == 0;
-
-    __device__ __forceinline__ void leave_wide() {
-        constexpr int bundle = regs % 32 == 0 ? 32 : 16;
-        const IsoGemmGroup &g = args.group[group];
-        unsigned short *out = (unsigned short *)g.result[0].ptr;
-        long long stride = g.result[0].stride[0];
-        int quad = threadIdx.x % 4;
-#pragma unroll 1
-        for (int done = 0; done < regs; done += bundle) {
-            typename Op::Inputs in[bundle / 2];
-#pragma unroll
-            for (int i = 0; i < bundle; i += 2) {
-                int row = row0 + (i & 2 ? 8 : 0), col = col0 + 2 * done + i / 4 * 8;
-                iso_leave_load<Op, true>(group, g, row < rows ? row : rows - 1, col, in[i / 2]);
-            }
-#pragma unroll
-            for (int set = 0; set < bundle; set += 8) {
-                unsigned words[4];
-                int first = set / 16 * 16 + set % 16 / 4;       // row's half: 0 or 2
-                int row = row0 + (set % 16 ? 8 : 0), at = row < rows ? row : rows - 1;
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    int i = first + 4 * j, col = col0 + 2 * done + i / 4 * 8;
-                    float v[parts][2];
-#pragma unroll
-                    for (int p = 0; p < parts; ++p) {
-                        v[p][0] = acc[p][i];
-                        v[p][1] = acc[p][i + 1];
-                    }
-                    words[j] = Op::value0(group, g, at, col, v, in[i / 2]);
-                }
-                iso_quad_transpose(words);
-                int col = col0 - 2 * quad + 2 * done + set / 16 * 32 + 8 * quad;
-                if (row < rows) {
-                    *(uint4 *)(out + row * stride + col) =
-                        make_uint4(words[0], words[1], words[2], words[3]);
-                }
-            }
-            shift<bundle>();
-        }
-    }
-
-    // Moves later accumulators down.
-    template <int By> __device__ __forceinline__ void shift() {
-#pragma unroll
-        for (int p = 0; p < parts; ++p) {
-#pragma unroll
-            for (int i = 0; i + By < regs; ++i) {
-                acc[p][i] = acc[p][i + By];
-            }
-        }
-    }
-
-    __device__ __forceinline__ void leave(int root) {
-        const IsoGemmGroup &g = args.group[group];
-        if (can_leave_wide && whole && iso_leave_pairs<Op>(group, g) && iso_leave_wide(g)) {
-            if constexpr (can_leave_wide) {
-                leave_wide();
-            }
-        } else if (whole && iso_leave_pairs<Op>(group, g)) {
-            leave_bundles<true>(root);
-        } else {
-            leave_bundles<false>(root);
-        }
-    }
-
     __device__ __forceinline__ void root(int r) {
-        leave(r);
+        IsoLeave<Op, regs>::now(args, where.place(), r, acc);
+    }
+};
+
+// Where a thread is in a tile, found when it is needed: registers are scarce until then.
+template <class Op, class Tile> struct IsoWgmmaWhere {
+    const IsoGemmArgs &args;
+    const IsoWgmmaTiles &tiles;
+    int tile, rows;
+
+    __device__ __forceinline__ IsoPlace place() const {
+        int row, column, thread = threadIdx.x - 128;
+        tiles.at(tile, row, column);
+        column = column * Tile::cluster + blockIdx.x % Tile::cluster;
+        int group = iso_tile_group<Op>(args.group, Tile::bn, column);
+        int end = (row + 1) * Tile::bm;
+        return IsoPlace{group, row * Tile::bm + thread / 32 * 16 + thread % 32 / 4,
+                        column * Tile::bn + thread % 4 * 2, end < rows ? end : rows,
+                        (column + 1) * Tile::bn <= args.group[group].columns};
     }
 };
 
@@ -427,29 +370,26 @@ template <class Op, class Tile>
 ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRing ring,
                                   const IsoWgmmaTiles &tiles, int rows) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    using Body = IsoWgmmaBody<Op, Tile>;
-    int thread = threadIdx.x - 128, half = thread / 128;
-    int warp = thread % 128 / 32, lane = thread % 32;
+    using Later = IsoLater<Op, Plan::regs, Plan::kept>;
+    using Where = IsoWgmmaWhere<Op, Tile>;
+    using Body = IsoWgmmaBody<Op, Tile, Where, Later>;
+    int thread = threadIdx.x - 128;
     float4 *stack = (float4 *)args.workspace + thread +
                     (long long)blockIdx.x * Plan::far * (Plan::level_floats / 4);
     unsigned near_stack = smem + Tile::stages * Plan::stage_bytes + thread * 16;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
+    Later later;
     for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
-        int row, column;
-        tiles.at(t, row, column);
-        column = column * Tile::cluster + blockIdx.x % Tile::cluster;
-        int group = iso_tile_group<Op>(args.group, Tile::bn, column);
-        int end = (row + 1) * Tile::bm < rows ? (row + 1) * Tile::bm : rows;
-        bool whole = (column + 1) * Tile::bn <= args.group[group].columns;
-        Body body{args, ring, stack, near_stack, smem + half * 8192, smem + Plan::a_bytes, blocks,
-                  group,
-                  row * Tile::bm + half * 64 + warp * 16 + lane / 4,
-                  column * Tile::bn + lane % 4 * 2, end, whole, {}};
+        Where where{args, tiles, t, rows};
+        Body body{args, ring, stack, near_stack, smem + thread / 128 * 8192, smem + Plan::a_bytes,
+                  blocks, where, later, {}};
         iso_tree_run<typename Op::Tree>(body);
+        later.leave_all(args);
         if constexpr (!Op::Tree::roots) {
-            body.leave(-1);
+            later.take(args, where.place(), body.acc);
         }
     }
+    later.leave_all(args);
 }
 
 // Registers per thread after the producer gave some of its own away, and what it keeps; 0: the

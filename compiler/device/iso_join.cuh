@@ -77,16 +77,16 @@ template <class Op, bool Pairs> struct IsoJoinBody {
     }
 
     __device__ __forceinline__ void done(float (&v)[2 * Op::parts]) {
-        float acc[Op::parts][2];
+        typename Op::Sum sum[Op::parts];
 #pragma unroll
-        for (int i = 0; i < 2 * Op::parts; ++i) {
-            acc[i / 2][i % 2] = v[i];
+        for (int p = 0; p < Op::parts; ++p) {
+            sum[p] = Op::sum(v[2 * p], v[2 * p + 1]);
         }
         const IsoGemmGroup &g = args.group[group];
         if (out_pairs) {
-            Op::template store<true>(group, g, row, col, 2, acc, in);
+            Op::template store<true>(group, g, row, col, 2, sum, in);
         } else {
-            Op::template store<false>(group, g, row, col, valid, acc, in);
+            Op::template store<false>(group, g, row, col, valid, sum, in);
         }
     }
 };

@@ -247,6 +247,17 @@ template <int Registers> ISO_INLINE void iso_registers_shrink() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
+// Two values rounded to 16 bits each, x in the lower half.
+template <bool F16> ISO_INLINE unsigned iso_round_pair(float x, float y) {
+    unsigned pair;
+    if constexpr (F16) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    } else {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+    }
+    return pair;
+}
+
 // Four neighbouring lanes hold a 4 x 4 matrix of words, a column each; after, a row each.
 ISO_INLINE void iso_quad_transpose(unsigned (&v)[4]) {
     bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
@@ -261,6 +272,13 @@ ISO_INLINE void iso_quad_transpose(unsigned (&v)[4]) {
 }
 
 // --- global memory in pairs, for epilogues ---
+
+// Four words at once: as an assignment, the compiler would sometimes store them one by one.
+ISO_INLINE void iso_store16(void *to, const unsigned (&v)[4]) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
 
 // Two neighbours of 2 bytes each, `step` elements apart. Pairs: both exist, in one 4-byte word;
 // otherwise only the first `valid` are touched and the other reads as 0.

@@ -52,6 +52,9 @@ typedef struct ExprScope {
 
 /* The value's name or constant, after writing what it needs. */
 Str expr_value(ExprScope *scope, const DagNode *node);
+/* Whether the value is an operation, rounded to 16 bits and not yet done; in f32 before that. */
+bool expr_rounds(const ExprScope *scope, const DagNode *node);
+Str expr_unrounded(ExprScope *scope, const DagNode *node);
 /* Gives a name to a value computed elsewhere. */
 void expr_bind(ExprScope *scope, const DagNode *node, Str name);
 /* All nodes below the given ones in topological order; a reduce is listed, not entered. */

@@ -56,9 +56,7 @@ static Str binary(ExprScope *scope, const DagNode *node, const char *function, i
     Str a = expr_f32(scope, node->args[0]);
     Str b = expr_f32(scope, node->args[1]);
     ++*count;
-    Arena *arena = scope->w->text.arena;
-    Str f32 = str_format(arena, "%s(%.*s, %.*s)", function, STR_FMT(a), STR_FMT(b));
-    return expr_round_text(arena, node->type, f32);
+    return str_format(scope->w->text.arena, "%s(%.*s, %.*s)", function, STR_FMT(a), STR_FMT(b));
 }
 
 /* A move but for the sign bit: a NaN keeps its payload. */
@@ -85,8 +83,7 @@ static Str called(ExprScope *scope, const DagNode *node)
         text_printf(&text, "%s%.*s", i ? ", " : "", STR_FMT(a));
     }
     scope->census->sqrt += node->fn == FN_SQRT;
-    Str f32 = str_format(arena, "%s(%.*s)", function[node->fn], STR_FMT(text_str(&text)));
-    return expr_round_text(arena, node->type, f32);
+    return str_format(arena, "%s(%.*s)", function[node->fn], STR_FMT(text_str(&text)));
 }
 
 static Str only(ExprScope *scope, const DagNode *node)
@@ -96,31 +93,55 @@ static Str only(ExprScope *scope, const DagNode *node)
                       STR_FMT(kept), STR_FMT(a));
 }
 
-static Str cast(ExprScope *scope, const DagNode *node)
+/* Rounded to bf16 as the function itself would be. */
+static Str short_form(ExprScope *scope, const DagNode *node)
 {
-    if (node->args[0]->type == node->type)
-        return expr_value(scope, node->args[0]);
-    return expr_round_text(scope->w->text.arena, node->type, expr_f32(scope, node->args[0]));
+    static const char *const function[FN_COUNT] = {
+#define X(id, form, function) [FN_##id] = #form,
+#include "../short.def"
+#undef X
+    };
+    Str a = expr_f32(scope, node->args[0]->args[0]);
+    return str_format(scope->w->text.arena, "%s(%.*s)", function[node->args[0]->fn], STR_FMT(a));
+}
+
+static bool is_move(const DagNode *node)
+{
+    return node->kind == DAG_CAST && node->args[0]->type == node->type;
+}
+
+/* In f32, before it is rounded to the node's type; nothing where it is no operation. */
+static Str operated(ExprScope *scope, const DagNode *node)
+{
+    switch (node->kind) {
+    case DAG_CAST:
+        return is_move(node)               ? (Str){0}
+               : dag_has_short_form(node) ? short_form(scope, node)
+                                          : expr_f32(scope, node->args[0]);
+    case DAG_ADD: return binary(scope, node, "iso_add", &scope->census->add);
+    case DAG_SUB: return binary(scope, node, "iso_sub", &scope->census->add);
+    case DAG_MUL: return binary(scope, node, "iso_mul", &scope->census->mul);
+    case DAG_DIV: return binary(scope, node, "iso_div", &scope->census->div);
+    case DAG_FN: return called(scope, node);
+    default: return (Str){0};
+    }
 }
 
 static Str computed(ExprScope *scope, const DagNode *node)
 {
     switch (node->kind) {
     case DAG_INPUT: return scope->input(scope->user, node);
-    case DAG_CAST: return cast(scope, node);
     case DAG_NEG: return negated(scope, node);
-    case DAG_ADD: return binary(scope, node, "iso_add", &scope->census->add);
-    case DAG_SUB: return binary(scope, node, "iso_sub", &scope->census->add);
-    case DAG_MUL: return binary(scope, node, "iso_mul", &scope->census->mul);
-    case DAG_DIV: return binary(scope, node, "iso_div", &scope->census->div);
-    case DAG_FN: return called(scope, node);
     case DAG_ONLY: return only(scope, node);
     case DAG_CONST:
     case DAG_ATTEND:
     case DAG_DRAW:
-    case DAG_REDUCE: break; /* constants have no statement; reduces are bound before use */
+    case DAG_REDUCE: return STR(""); /* without a statement; reduces are bound before use */
+    default: break;
     }
-    return STR("");
+    if (is_move(node))
+        return expr_value(scope, node->args[0]);
+    return expr_round_text(scope->w->text.arena, node->type, operated(scope, node));
 }
 
 Str expr_value(ExprScope *scope, const DagNode *node)
@@ -134,6 +155,18 @@ Str expr_value(ExprScope *scope, const DagNode *node)
     Str name = writer_decl(scope->w, expr_held(node->type), "%.*s", STR_FMT(value));
     expr_bind(scope, node, name);
     return name;
+}
+
+bool expr_rounds(const ExprScope *scope, const DagNode *node)
+{
+    bool operation = node->kind == DAG_FN || (node->kind >= DAG_ADD && node->kind <= DAG_DIV) ||
+                     (node->kind == DAG_CAST && !is_move(node));
+    return operation && node->type != DT_F32 && !bound(scope, node);
+}
+
+Str expr_unrounded(ExprScope *scope, const DagNode *node)
+{
+    return operated(scope, node);
 }
 
 static bool listed(const DagNodes *nodes, const DagNode *node)

@@ -92,6 +92,44 @@ static Str row_input(void *user, const DagNode *node)
     return input_name(user, node);
 }
 
+/* The type of 16 bits that every use of a sum rounds it to, f32 if there is none. */
+static DType sum_rounded_to(const GemmGroup *group, const DagNode *reduce, const DagNodes *nodes)
+{
+    DType type = DT_COUNT;
+    for (int i = 0; i < nodes->n; i++)
+        for (int a = 0; a < nodes->v[i]->n_args; a++) {
+            const DagNode *use = nodes->v[i];
+            if (use->args[a] != reduce || use->kind == DAG_REDUCE)
+                continue;
+            if (use->kind != DAG_CAST || (type != DT_COUNT && type != use->type))
+                return DT_F32;
+            type = use->type;
+        }
+    for (int i = 0; i < group->n_pieces; i++)
+        if (group->pieces[i]->value == reduce)
+            return DT_F32;
+    return type == DT_COUNT ? DT_F32 : type;
+}
+
+/* The sums of two columns, rounded, are a word each where all are rounded to one type. */
+static DType packed_sums(const KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    DType type = DT_COUNT;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        const GemmGroup *group = &gemm->group[g];
+        DagNodes nodes;
+        expr_below(k->arena, group_values(k->arena, group), group->n_pieces, &nodes);
+        for (int p = 0; p < group->n_products; p++) {
+            DType own = sum_rounded_to(group, group->product[p].reduce, &nodes);
+            if (own == DT_F32 || (type != DT_COUNT && own != type))
+                return DT_F32;
+            type = own;
+        }
+    }
+    return type;
+}
+
 static Str element_input(void *user, const DagNode *node)
 {
     const Epilogue *e = user;
@@ -140,32 +178,62 @@ static void write_input(Epilogue *e, int i)
                           "valid);", e->prefix, i, f32 ? "_f32" : "", STR_FMT(from), i);
 }
 
-/* The accumulators are the reduces' values. */
-static void bind_parts(Epilogue *e)
+/* A packed sum stands for its rounding, others for themselves. */
+static void bind_sum(Epilogue *e, int p, const DagNodes *nodes)
 {
-    for (int p = 0; p < e->group->n_products; p++) {
-        const DagNode *reduce = e->group->product[p].reduce;
-        Str value = str_format(e->k->arena, "acc[%d][i]", p);
-        expr_bind(&e->element, reduce, expr_round_text(e->k->arena, reduce->type, value));
+    const DagNode *reduce = e->group->product[p].reduce;
+    Arena *arena = e->k->arena;
+    if (packed_sums(e->k) == DT_F32) {
+        Str value = str_format(arena, "(i ? sum[%d].y : sum[%d].x)", p, p);
+        expr_bind(&e->element, reduce, expr_round_text(arena, reduce->type, value));
+        return;
     }
+    for (int i = 0; i < nodes->n; i++)
+        if (nodes->v[i]->kind == DAG_CAST && nodes->v[i]->args[0] == reduce)
+            expr_bind(&e->element, nodes->v[i],
+                      str_format(arena, "(IsoU16)(sum[%d] >> 16 * i)", p));
+}
+
+static void bind_sums(Epilogue *e)
+{
+    DagNodes nodes;
+    expr_below(e->k->arena, group_values(e->k->arena, e->group), e->group->n_pieces, &nodes);
+    for (int p = 0; p < e->group->n_products; p++)
+        bind_sum(e, p, &nodes);
+}
+
+/* Both columns; where an operation ends a result of 16 bits, it is rounded for both at once. */
+static void write_column(Epilogue *e, int i, const DagNode *value)
+{
+    bool rounds = expr_rounds(&e->element, value);
+    Str text = rounds ? expr_unrounded(&e->element, value) : expr_value(&e->element, value);
+    writer_line(&e->value, rounds                  ? "last%d[i] = %.*s;"
+                           : value->type == DT_F32 ? "out%d[i] = %.*s;"
+                                                   : "out%d |= (unsigned)%.*s << 16 * i;",
+                i, STR_FMT(text));
 }
 
 static void write_columns(Epilogue *e)
 {
     Writer *w = &e->value;
-    for (int i = 0; i < e->group->n_pieces; i++)
-        writer_line(w, e->group->pieces[i]->value->type == DT_F32 ? "float out%d[2];"
-                                                                  : "unsigned out%d = 0;", i);
+    int n = e->group->n_pieces;
+    bool *rounds = arena_array(e->k->arena, bool, n + 1);
+    for (int i = 0; i < n; i++) {
+        const DagNode *value = e->group->pieces[i]->value;
+        rounds[i] = expr_rounds(&e->element, value);
+        writer_line(w, value->type == DT_F32 ? "float out%d[2];"
+                       : rounds[i]           ? "float last%d[2];"
+                                             : "unsigned out%d = 0;", i);
+    }
     writer_line(w, "#pragma unroll");
     writer_open(w, "for (int i = 0; i < 2; ++i)");
-    for (int i = 0; i < e->group->n_pieces; i++) {
-        const DagNode *value = e->group->pieces[i]->value;
-        Str name = expr_value(&e->element, value);
-        writer_line(w, value->type == DT_F32 ? "out%d[i] = %.*s;"
-                                             : "out%d |= (unsigned)%.*s << 16 * i;",
-                    i, STR_FMT(name));
-    }
+    for (int i = 0; i < n; i++)
+        write_column(e, i, e->group->pieces[i]->value);
     writer_close(w, "");
+    for (int i = 0; i < n; i++)
+        if (rounds[i])
+            writer_line(w, "const unsigned out%d = iso_round_pair<%s>(last%d[0], last%d[1]);", i,
+                        e->group->pieces[i]->value->type == DT_F16 ? "true" : "false", i, i);
 }
 
 /* One result of two bytes that has rows and columns: the kernel may store it in wide words. */
@@ -198,7 +266,7 @@ static void write_stores(Epilogue *e, bool wide)
         else
             writer_line(&e->store, "iso_store_pair<Pairs>(%.*s, g.result[%d].stride[1], valid, "
                                    "%s%d%s);", STR_FMT(to), place, wide ? "value" : "out", i,
-                        wide ? "(group, g, row, col, acc, in)" : "");
+                        wide ? "(group, g, row, col, sum, in)" : "");
     }
 }
 
@@ -215,7 +283,7 @@ static void build_epilogue(KernelText *k, int index, int prefix, Epilogue *e)
     e->row = (ExprScope){.w = &e->value, .census = &k->census, .input = row_input, .user = e};
     e->element = (ExprScope){.w = &e->value, .outer = &e->row, .census = &k->census,
                              .input = element_input, .user = e};
-    bind_parts(e);
+    bind_sums(e);
     expr_hoist(&e->row, group_values(k->arena, group), group->n_pieces, dim_mask(&group->cols));
     for (int i = 0; i < e->touched.n_operands; i++)
         write_input(e, i);
@@ -259,7 +327,7 @@ static void insert_groups(Writer *w, const Epilogue *e, int n, size_t writer)
 static void write_results(Writer *w, Epilogue *e, int n, bool wide)
 {
     static const char parameters[] = "int group, const IsoGemmGroup &g, int row, int col, ";
-    static const char values[] = "const float (&acc)[parts][2], const Inputs &in";
+    static const char values[] = "const Sum (&sum)[parts], const Inputs &in";
     writer_line(w, "static constexpr bool wide = %s;", wide ? "true" : "false");
     if (wide) {
         writer_open(w, "ISO_INLINE unsigned value0(%s%s)", parameters, values);
@@ -280,6 +348,16 @@ static void write_results(Writer *w, Epilogue *e, int n, bool wide)
     writer_close(w, "");
 }
 
+static void write_sum(Writer *w, DType packed)
+{
+    writer_line(w, "using Sum = %s;", packed == DT_F32 ? "float2" : "unsigned");
+    writer_open(w, "ISO_INLINE Sum sum(float x, float y)");
+    writer_line(w, "return %s(x, y);", packed == DT_F32   ? "make_float2"
+                                       : packed == DT_F16 ? "iso_round_pair<true>"
+                                                          : "iso_round_pair<false>");
+    writer_close(w, "");
+}
+
 static void write_epilogues(KernelText *k)
 {
     static const char parameters[] =
@@ -287,6 +365,7 @@ static void write_epilogues(KernelText *k)
     Writer *w = &k->head;
     Epilogue e[MAX_GROUPS];
     int n = build_epilogues(k, e);
+    write_sum(w, packed_sums(k));
     writer_open(w, "struct Inputs");
     for (int i = 0; i < n; i++)
         writer_insert(w, text_str(&e[i].fields.text));
@@ -384,7 +463,8 @@ static void emit_wgmma(KernelText *k)
     k->cluster = gemm->cluster;
     k->shared_bytes = wgmma_shared(gemm);
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
-    k->files = str_format(k->arena, "iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_%s.cuh\n",
+    k->files = str_format(k->arena,
+                          "iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_gemm_%s.cuh\n",
                           split ? "split" : "wgmma");
     if (split)
         writer_line(&k->body, "iso_gemm_split<Op, IsoSplitTile<%d, %d, %d, %d>>(args, maps);", bm,
@@ -408,7 +488,7 @@ static void emit_stream(KernelText *k)
     k->shared_bytes = gemm->stages * (bm + parts * bn) * gemm->tile_k * 2;
     if (!split)
         k->shared_bytes += (postfix_depth(program) - 1) * parts * bm * bn * 4;
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_gemm_stream.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_gemm_stream.cuh\n");
     writer_line(&k->body, "iso_gemm_stream<Op, IsoStreamTile<%d, %d, %d, %d, %s>>(args);",
                 gemm->tile_m, gemm->tile_n, gemm->tile_k, gemm->stages, split ? "true" : "false");
 }
@@ -433,7 +513,7 @@ void emit_join(KernelText *k)
     k->arguments = "IsoJoinArgs";
     k->threads = 256;
     k->bounds = "256";
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_join.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_join.cuh\n");
     writer_line(&k->body, "iso_join<Op>(args);");
     count_joins(k, program);
 }

@@ -227,7 +227,8 @@ void emit_row(KernelText *k)
     k->arguments = "IsoRowArgs";
     k->threads = threads > 1 ? threads : ROW_ALONE_THREADS;
     k->bounds = str_format(k->arena, "%d", k->threads).s;
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_map.cuh\niso_row.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
+                   "iso_row.cuh\n");
 
     writer_line(w, "const IsoMapArgs &map = args.map;");
     chunked_extents(&c);

@@ -253,7 +253,7 @@ static bool wgmma_fits(const Subject &s, const IsoGemmArgs &a) {
 static void make_maps(IsoGemmMaps &maps, const Subject &s, const Variant &v, const IsoGemmArgs &a) {
     int leaf = a.leaf_begin[1];
     encode(&maps.a, s, a.a, s.a_trans, a.rows, a.a_stride, leaf, a.leaves,
-           v.split ? v.bm : v.bm / v.cluster);
+           v.split || v.cluster == 1 ? (a.rows < v.bm ? a.rows : v.bm) : v.bm / v.cluster);
     for (int i = 0; i < s.groups * s.parts; ++i) {
         const IsoGemmGroup &g = a.group[i / s.parts];
         encode(&maps.b[i], s, g.b[i % s.parts], s.b_trans, g.columns, g.b_stride[i % s.parts],

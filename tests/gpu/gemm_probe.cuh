@@ -113,7 +113,11 @@ __device__ void ref_leave(const IsoGemmArgs &args, int group, int root, int row,
         } else {
             typename Op::Inputs in;
             Op::template load<false>(group, g, r, c, valid, in);
-            Op::template store<false>(group, g, r, c, valid, acc, in);
+            typename Op::Sum sum[Op::parts];
+            for (int p = 0; p < Op::parts; ++p) {
+                sum[p] = Op::sum(acc[p][0], acc[p][1]);
+            }
+            Op::template store<false>(group, g, r, c, valid, sum, in);
         }
     }
 }

@@ -17,12 +17,15 @@ typedef struct Fault {
 } Fault;
 
 #define GATE "gate_up", "iso_gemm_wgmma<Op, IsoWgmmaTile<64, 8"
+#define LATER "gate_up", "iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128"
 #define TREE "o_proj", "iso_gemm_wgmma<Op, IsoWgmmaTile<128, 48, 6, 1"
 #define SPLIT "o_proj", "iso_gemm_split<Op, IsoSplitTile<64, 24"
 #define JOIN "o_proj", "iso_join<Op>"
 #define NORM "input_norm", "iso_row"
 #define SPLIT_FILE "iso_gemm_split.cuh"
 #define WGMMA_FILE "iso_gemm_wgmma.cuh"
+#define SHORT_FILE "iso_short.cuh"
+#define LEAVE_FILE "iso_leave.cuh"
 
 static const Fault faults[] = {
     /* trees */
@@ -49,19 +52,21 @@ static const Fault faults[] = {
     {"roots of other rows", JOIN, "iso_join.cuh", "args.row_begin + row, offset",
      "args.row_begin + (row ^ 1), offset"},
     /* roundings and fusions of the epilogue */
-    {"a rounding is left out", GATE, NULL, "iso_silu(t1)", "iso_silu(acc[0][i])"},
-    {"a rounding too many", GATE, NULL, "iso_silu(t1)",
-     "iso_f32_of_bf16(iso_bf16_of_f32(iso_silu(t1)))"},
-    {"gate and up exchanged", GATE, NULL, "acc[0][i]", "acc[1][i]"},
-    {"the residual is added before rounding", SPLIT, NULL, "iso_f32_of_bf16(t0), ", "acc[0][i], "},
-    {"a product contracted into a sum", GATE, "iso_fn.cuh",
-     "return iso_div(v < 0.0f ? low : x, iso_add(1.0f, e));",
-     "return iso_div(v < 0.0f ? low : x, iso_fma(1.0f, e, 1.0f));"},
-    {"a coefficient of exp is off by one unit", GATE, "iso_fn.cuh",
-     "p = iso_fma(p, r, 0x1.555492p-3f);", "p = iso_fma(p, r, 0x1.555494p-3f);"},
-    {"division approximated", GATE, "iso_num.cuh", "\"div.rn.f32\"", "\"div.approx.f32\""},
+    {"a rounding is left out", GATE, NULL, "iso_f32_of_bf16(t1)", "iso_short_silu(t0)"},
+    {"a rounding too many", GATE, NULL, "iso_short_silu(t0)",
+     "iso_f32_of_bf16(iso_bf16_of_f32(iso_short_silu(t0)))"},
+    {"gate and up exchanged", GATE, NULL, "sum[0]", "sum[1]"},
+    {"sums are rounded to another type", SPLIT, NULL, "iso_round_pair<false>(x, y)",
+     "iso_round_pair<true>(x, y)"},
+    {"two sums are rounded into each other's place", SPLIT, NULL, "iso_round_pair<false>(x, y)",
+     "iso_round_pair<false>(y, x)"},
+    {"a product contracted into a sum", GATE, SHORT_FILE, "iso_sub(-0x1p32f, q)",
+     "iso_fma(-1.0f, q, -0x1p32f)"},
+    {"a coefficient of exp2 is off by one unit", GATE, SHORT_FILE,
+     "p = iso_fma(p, f, 0x1.ebf9bcp-3f);", "p = iso_fma(p, f, 0x1.ebf9bep-3f);"},
+    {"division approximated", NORM, "iso_num.cuh", "\"div.rn.f32\"", "\"div.approx.f32\""},
     {"subnormals flushed", GATE, "iso_num.cuh", "\"mul.rn.f32\"", "\"mul.rn.ftz.f32\""},
-    {"sums that ptxas may contract", GATE, "iso_num.cuh", "\"add.rn.f32\"", "\"add.f32\""},
+    {"sums that ptxas may contract", SPLIT, "iso_num.cuh", "\"add.rn.f32\"", "\"add.f32\""},
     /* rows */
     {"a norm's epsilon", NORM, NULL, "0x3727C5AC", "0x3727C5AD"},
     {"a norm divides by another length", NORM, NULL, "0x44100000", "0x44000000"},
@@ -86,11 +91,16 @@ static const Fault faults[] = {
     {"consumers do not wait for copies", GATE, WGMMA_FILE,
      "iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);", ";"},
     {"fewer bytes are expected than come", GATE, WGMMA_FILE,
-     "iso_mbar_expect(bar, Plan::fill_bytes);", "iso_mbar_expect(bar, Plan::fill_bytes - 128);"},
+     "iso_mbar_expect(bar, bytes);", "iso_mbar_expect(bar, bytes - 128);"},
     {"stages are given back to one CTA of a cluster", TREE, WGMMA_FILE,
      "if (threadIdx.x % 32 < Tile::cluster)", "if (threadIdx.x % 32 < 1)"},
-    {"the tile's columns are shifted", GATE, WGMMA_FILE, "column * Tile::bn + lane % 4 * 2",
-     "column * Tile::bn + lane % 4"},
+    {"the tile's columns are shifted", GATE, WGMMA_FILE, "column * Tile::bn + thread % 4 * 2",
+     "column * Tile::bn + thread % 4"},
+    {"what waits leaves to another row", LATER, LEAVE_FILE, "at, left & 1, first);",
+     "at, ~left & 1, first);"},
+    {"what waits is another piece", LATER, LEAVE_FILE, "4 * (piece - pieces + Kept) + i % 4",
+     "4 * (pieces - 1 - piece) + i % 4"},
+    {"what waits never leaves", LATER, WGMMA_FILE, "    later.leave_all(args);\n}", "}"},
 };
 
 #define ATTEND "attention", "row_tiles = 2"
@@ -141,8 +151,8 @@ static const Fault more_faults[] = {
 /* Those that show only where k is longer than the stages: tried with qwen3-8b. */
 static const Fault deep_faults[] = {
     {"a stage is given back before its product is done", "o_proj", "iso_gemm_wgmma<Op", WGMMA_FILE,
-     "            iso_wgmma_wait<1>();\n            release(previous);",
-     "            release(ring.stage);\n            iso_wgmma_wait<1>();"},
+     "        iso_wgmma_wait<1>();\n        release(previous);",
+     "        release(ring.stage);\n        iso_wgmma_wait<1>();"},
 };
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -206,7 +216,7 @@ static Str kernel_text(const Bench *b, const Fault *fault, Str *name)
 
 static bool try_fault(Bench *b, const Fault *fault)
 {
-    static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_fn.cuh",
+    static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_short.cuh",
                                         "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
                                         "iso_attend.cuh"};

@@ -1,5 +1,5 @@
 /* The scalar functions: what people rely on, and their error against libm in double. */
-#include "device/iso_fn.cuh"
+#include "device/iso_short.cuh"
 
 #include <check.h>
 #include <stdbool.h>
@@ -169,6 +169,20 @@ START_TEST(test_log_is_not_negative_from_one)
 }
 END_TEST
 
+/* Each short form against its function, for every argument that there is. */
+START_TEST(test_short_forms)
+{
+    for (IsoU32 b = 0; b < 65536; b++) {
+        IsoF32 x = iso_f32_of_bf16((IsoU16)b);
+#define X(id, form, function)                                                                      \
+        ck_assert_msg(iso_bf16_of_f32(form(x)) == iso_bf16_of_f32(function(x)),                    \
+                      #form " of bf16 0x%04x", b);
+#include "short.def"
+#undef X
+    }
+}
+END_TEST
+
 START_TEST(test_nan)
 {
     for (IsoU32 i = 0; i < sizeof TABLE / sizeof *TABLE; i++) {
@@ -243,6 +257,7 @@ Suite *fn_suite(void)
     tcase_add_test(t, test_overflow_and_underflow);
     tcase_add_test(t, test_log_domain);
     tcase_add_test(t, test_log_is_not_negative_from_one);
+    tcase_add_test(t, test_short_forms);
     tcase_add_test(t, test_nan);
     tcase_add_test(t, test_tanh_is_odd_and_bounded);
     tcase_add_test(t, test_exponentials_have_no_sign);

@@ -1,13 +1,17 @@
 // Two products of one operand held together, `whole` each, and an epilogue over both.
 #include "iso_gemm_stream.cuh"
 #include "iso_gemm_wgmma.cuh"
-#include "iso_fn.cuh"
+#include "iso_short.cuh"
 
 struct GateUp {
     static constexpr int groups = 1, parts = 2;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
 
+    using Sum = unsigned;
+    static __device__ __forceinline__ Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
     struct Inputs {};
     static __device__ __forceinline__ bool pairs(int group, const IsoGemmGroup &g) {
         return iso_view_pairs(g.result[0], 2, 1);
@@ -18,26 +22,24 @@ struct GateUp {
     }
     static constexpr bool wide = true;
     static __device__ __forceinline__ unsigned value0(int, const IsoGemmGroup &, int, int,
-                                                      const float (&acc)[parts][2],
+                                                      const Sum (&sum)[parts],
                                                       const Inputs &in) {
-        unsigned out = 0;
+        float last[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            IsoU16 t1 = iso_bf16_of_f32(acc[1][i]);
-            IsoU16 t2 = iso_bf16_of_f32(iso_silu(iso_f32_of_bf16(t0)));
-            IsoU16 t3 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t1)));
-            out |= (unsigned)t3 << 16 * i;
+            IsoU16 t0 = (IsoU16)(sum[0] >> 16 * i), t1 = (IsoU16)(sum[1] >> 16 * i);
+            IsoU16 t2 = iso_bf16_of_f32(iso_short_silu(iso_f32_of_bf16(t0)));
+            last[i] = iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t1));
         }
-        return out;
+        return iso_round_pair<false>(last[0], last[1]);
     }
     template <bool Pairs>
     static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
-                                                 int valid, const float (&acc)[parts][2],
+                                                 int valid, const Sum (&sum)[parts],
                                                  const Inputs &in) {
         const IsoView &h = g.result[0];
         iso_store_pair<Pairs>((IsoU16 *)h.ptr + row * h.stride[0] + col * h.stride[1],
-                              h.stride[1], valid, value0(group, g, row, col, acc, in));
+                              h.stride[1], valid, value0(group, g, row, col, sum, in));
     }
 };
 

@@ -16,6 +16,10 @@ struct OProjTp4Pairs : OProjTp4 {
 struct OProjTp4Join : OProjTp4 {
     using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+'>;
 
+    using Sum = unsigned;
+    static __device__ __forceinline__ Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
     struct Inputs {
         unsigned in0;
     };
@@ -31,25 +35,23 @@ struct OProjTp4Join : OProjTp4 {
     }
     static constexpr bool wide = true;
     static __device__ __forceinline__ unsigned value0(int, const IsoGemmGroup &, int, int,
-                                                      const float (&acc)[parts][2],
+                                                      const Sum (&sum)[parts],
                                                       const Inputs &in) {
-        unsigned out = 0;
+        float last[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            IsoU16 t1 = (IsoU16)(in.in0 >> 16 * i);
-            IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out |= (unsigned)t2 << 16 * i;
+            IsoU16 t0 = (IsoU16)(sum[0] >> 16 * i), t1 = (IsoU16)(in.in0 >> 16 * i);
+            last[i] = iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1));
         }
-        return out;
+        return iso_round_pair<false>(last[0], last[1]);
     }
     template <bool Pairs>
     static __device__ __forceinline__ void store(int group, const IsoGemmGroup &g, int row, int col,
-                                                 int valid, const float (&acc)[parts][2],
+                                                 int valid, const Sum (&sum)[parts],
                                                  const Inputs &in) {
         const IsoView &y = g.result[0];
         iso_store_pair<Pairs>((IsoU16 *)y.ptr + row * y.stride[0] + col * y.stride[1],
-                              y.stride[1], valid, value0(group, g, row, col, acc, in));
+                              y.stride[1], valid, value0(group, g, row, col, sum, in));
     }
 };
 

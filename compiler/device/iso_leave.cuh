@@ -1,0 +1,237 @@
+// How a tile's sums leave a consumer warpgroup of the wgmma kernel: at once, or kept in 16 bits and
+// later, under the products of the next tile. Owns nothing.
+//
+// A thread holds, of each part, accumulators i of a tile as wgmma lays them out: row
+// (i & 2 ? 8 : 0) and columns i / 4 * 8 + (0 or 1), counted from the thread's first.
+#ifndef ISO_LEAVE_CUH
+#define ISO_LEAVE_CUH
+
+#include "iso_gemm.cuh"
+
+// Of one thread in a tile.
+struct IsoPlace {
+    int group, row0, col0;                          // of its first pair
+    int rows;                                       // end of the tile's live ones
+    bool whole;                                     // every column of the tile exists
+};
+
+// Whole columns of a wide Op: the four lanes of a row exchange pairs, so that each stores eight
+// neighbouring columns at once.
+template <class Op> ISO_CONSTEXPR bool iso_can_leave_wide(int regs) {
+    return Op::wide && !Op::Tree::roots && regs % 16 == 0;
+}
+
+template <class Op> ISO_INLINE bool iso_leaves_wide(const IsoPlace &at, const IsoGemmGroup &g) {
+    return at.whole && iso_leave_pairs<Op>(at.group, g) && iso_leave_wide(g);
+}
+
+// Four pairs of one row, eight columns apart; a row that does not exist takes the place of one
+// that does.
+template <class Op>
+ISO_INLINE void iso_leave_eights(const IsoGemmGroup &g, const IsoPlace &at, int row, int col,
+                                 const typename Op::Sum (&sums)[Op::parts][4],
+                                 const typename Op::Inputs (&in)[4]) {
+    unsigned words[4];
+    int quad = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+        typename Op::Sum sum[Op::parts];
+#pragma unroll
+        for (int p = 0; p < Op::parts; ++p) {
+            sum[p] = sums[p][j];
+        }
+        words[j] = Op::value0(at.group, g, row < at.rows ? row : at.rows - 1, col + 8 * j, sum,
+                              in[j]);
+    }
+    iso_quad_transpose(words);
+    if (row < at.rows) {
+        unsigned short *out = (unsigned short *)g.result[0].ptr + row * g.result[0].stride[0];
+        iso_store16(out + col + 6 * quad, words);
+    }
+}
+
+template <class Op, int Regs> struct IsoLeave {
+    static constexpr int parts = Op::parts;
+
+    // Moves later accumulators down, so that an epilogue's code exists once per bundle.
+    template <int By> ISO_INLINE void shift(float (&acc)[parts][Regs]) {
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+#pragma unroll
+            for (int i = 0; i + By < Regs; ++i) {
+                acc[p][i] = acc[p][i + By];
+            }
+        }
+    }
+
+    // Pairs: all columns of the tile exist.
+    template <bool Pairs>
+    ISO_INLINE void bundles(const IsoGemmGroup &g, const IsoPlace &at, int root,
+                            float (&acc)[parts][Regs]) {
+        constexpr int most = Pairs ? 32 : 8, bundle = Regs < most ? Regs : most;
+#pragma unroll 1
+        for (int done = 0; done < Regs; done += bundle) {
+            typename Op::Inputs in[bundle / 2];
+#pragma unroll
+            for (int i = 0; i < bundle; i += 2) {
+                int row = at.row0 + (i & 2 ? 8 : 0), col = at.col0 + 2 * done + i / 4 * 8;
+                if (done + i < Regs && row < at.rows) {
+                    iso_leave_load<Op, Pairs>(at.group, g, row, col, in[i / 2]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < bundle; i += 2) {
+                int row = at.row0 + (i & 2 ? 8 : 0), col = at.col0 + 2 * done + i / 4 * 8;
+                float v[parts][2];
+#pragma unroll
+                for (int p = 0; p < parts; ++p) {
+                    v[p][0] = acc[p][i];
+                    v[p][1] = acc[p][i + 1];
+                }
+                if (done + i < Regs && row < at.rows) {
+                    iso_leave_store<Op, Pairs>(at.group, g, root, row, col, v, in[i / 2]);
+                }
+            }
+            shift<bundle>(acc);
+        }
+    }
+
+    ISO_INLINE void wide(const IsoGemmGroup &g, const IsoPlace &at, float (&acc)[parts][Regs]) {
+        constexpr int bundle = Regs % 32 == 0 ? 32 : 16;
+#pragma unroll 1
+        for (int done = 0; done < Regs; done += bundle) {
+            typename Op::Inputs in[bundle / 8][4];
+#pragma unroll
+            for (int i = 0; i < bundle / 2; ++i) {
+                int row = at.row0 + i / 4 % 2 * 8;
+                int col = at.col0 + 2 * done + i / 8 * 32 + i % 4 * 8;
+                iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1, col,
+                                         in[i / 4][i % 4]);
+            }
+#pragma unroll
+            for (int set = 0; set < bundle / 8; ++set) {
+                typename Op::Sum sums[parts][4];
+#pragma unroll
+                for (int i = 0; i < 4 * parts; ++i) {
+                    const float *v = &acc[i / 4][set / 2 * 16 + set % 2 * 2 + i % 4 * 4];
+                    sums[i / 4][i % 4] = Op::sum(v[0], v[1]);
+                }
+                iso_leave_eights<Op>(g, at, at.row0 + set % 2 * 8,
+                                     at.col0 + 2 * done + set / 2 * 32, sums, in[set]);
+            }
+            shift<bundle>(acc);
+        }
+    }
+
+    ISO_INLINE void now(const IsoGemmArgs &args, const IsoPlace &at, int root,
+                        float (&acc)[parts][Regs]) {
+        const IsoGemmGroup &g = args.group[at.group];
+        if (iso_can_leave_wide<Op>(Regs) && iso_leaves_wide<Op>(at, g)) {
+            if constexpr (iso_can_leave_wide<Op>(Regs)) {
+                wide(g, at, acc);
+            }
+        } else if (at.whole && iso_leave_pairs<Op>(at.group, g)) {
+            bundles<true>(g, at, root, acc);
+        } else {
+            bundles<false>(g, at, root, acc);
+        }
+    }
+};
+
+// A tile leaves in pieces of one row and 32 columns; the last `Kept` of them wait, rounded, and
+// leave one by one when the kernel has time. The next one is in front.
+template <class Op, int Regs, int Kept> struct IsoLater {
+    static constexpr int parts = Op::parts, pieces = Regs / 8;
+    int left = 0;
+    IsoPlace at{};
+    typename Op::Sum sums[parts][4 * Kept];
+
+    ISO_INLINE void leave_piece(const IsoGemmGroup &g, const IsoPlace &at, int half,
+                                const typename Op::Sum (&sums)[parts][4]) {
+        typename Op::Inputs in[4];
+        int row = at.row0 + 8 * half;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1,
+                                     at.col0 + 8 * j, in[j]);
+        }
+        iso_leave_eights<Op>(g, at, row, at.col0, sums, in);
+    }
+
+    ISO_INLINE typename Op::Sum sum(const float (&acc)[Regs], int piece, int j) {
+        const float *v = &acc[piece / 2 * 16 + piece % 2 * 2 + 4 * j];
+        return Op::sum(v[0], v[1]);
+    }
+
+    // The first pieces leave at once.
+    __device__ __forceinline__ void split(const IsoGemmGroup &g, const float (&acc)[parts][Regs]) {
+#pragma unroll
+        for (int piece = 0; piece < pieces; ++piece) {
+            typename Op::Sum now[parts][4];
+#pragma unroll
+            for (int i = 0; i < 4 * parts; ++i) {
+                typename Op::Sum x = sum(acc[i / 4], piece, i % 4);
+                if (piece < pieces - Kept) {
+                    now[i / 4][i % 4] = x;
+                } else {
+                    sums[i / 4][4 * (piece - pieces + Kept) + i % 4] = x;
+                }
+            }
+            if (piece < pieces - Kept) {
+                leave_piece(g, at, piece % 2, now);
+                at.col0 += piece % 2 * 32;
+            }
+        }
+        left = Kept;
+    }
+
+    __device__ __forceinline__ void take(const IsoGemmArgs &args, const IsoPlace &place,
+                                         float (&acc)[parts][Regs]) {
+        const IsoGemmGroup &g = args.group[place.group];
+        if (iso_leaves_wide<Op>(place, g)) {
+            at = place;
+            split(g, acc);
+        } else {
+            IsoLeave<Op, Regs>::template bundles<false>(g, place, -1, acc);
+        }
+    }
+
+    __device__ __forceinline__ void leave_one(const IsoGemmArgs &args) {
+        typename Op::Sum first[parts][4];
+#pragma unroll
+        for (int i = 0; i < 4 * parts; ++i) {
+            first[i / 4][i % 4] = sums[i / 4][i % 4];
+        }
+        leave_piece(args.group[at.group], at, left & 1, first);
+        at.col0 += (left & 1) * 32;
+        --left;
+#pragma unroll
+        for (int i = 0; i < parts * 4 * (Kept - 1); ++i) {
+            int part = i / (4 * (Kept - 1)), word = i % (4 * (Kept - 1));
+            sums[part][word] = sums[part][word + 4];
+        }
+    }
+
+    __device__ __forceinline__ void leave_all(const IsoGemmArgs &args) {
+#pragma unroll 1
+        while (left > 0) {
+            leave_one(args);
+        }
+    }
+};
+
+// Every tile leaves at once.
+template <class Op, int Regs> struct IsoLater<Op, Regs, 0> {
+    static constexpr int left = 0;
+
+    __device__ __forceinline__ void take(const IsoGemmArgs &args, const IsoPlace &place,
+                                         float (&acc)[Op::parts][Regs]) {
+        IsoLeave<Op, Regs>::now(args, place, -1, acc);
+    }
+    __device__ __forceinline__ void leave_one(const IsoGemmArgs &) {
+    }
+    __device__ __forceinline__ void leave_all(const IsoGemmArgs &) {
+    }
+};
+
+#endif
