@@ -26,6 +26,9 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int whole_bytes = a_bytes + Op::parts * b_bytes;
     static constexpr int stage_bytes = whole_bytes < 8192 ? 8192 : whole_bytes; // 64 rows are read
     static constexpr int regs = Tile::bn / 2;       // accumulators of one part in one thread
+    // Parts in one product.
+    static constexpr int joined =
+        Op::parts * Tile::bn <= 256 && bnp == Tile::bn ? Op::parts : 1;
     static constexpr int level_floats = 64 * consumers * Tile::bn * Op::parts;
     static constexpr int far = Op::Tree::levels - Tile::near;   // levels in workspace
     // Of a tile's pieces (iso_leave.cuh) those that leave under the next one's products: as many
@@ -196,18 +199,22 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         }
     }
 
+    // The parts' columns lie side by side in a stage: one product takes all that it can, since each
+    // reads its rows of A anew.
     __device__ __forceinline__ void block(float (&d)[parts][regs], bool first) {
+        constexpr int n = Plan::joined * Tile::bn;
         constexpr unsigned a_step = Op::a_trans ? 2048 : 32, b_step = Op::b_trans ? 2048 : 32;
         unsigned offset = ring.stage * Plan::stage_bytes;
         unsigned long long a = iso_wgmma_desc(a_tile + offset, Op::a_trans ? 8192 : 16, 1024);
 #pragma unroll
         for (int k = 0; k < Plan::bk / 16; ++k) {
 #pragma unroll
-            for (int p = 0; p < parts; ++p) {
+            for (int p = 0; p < parts; p += Plan::joined) {
                 unsigned long long b = iso_wgmma_desc(b_tile + offset + p * Plan::b_bytes,
                                                       Op::b_trans ? 8192 : 16, 1024);
-                IsoWgmma<Tile::bn, Op::f16, Op::a_trans, Op::b_trans>::step(
-                    d[p], a + (k * a_step >> 4), b + (k * b_step >> 4), !(first && k == 0));
+                IsoWgmma<n, Op::f16, Op::a_trans, Op::b_trans>::step(
+                    *(float (*)[n / 2])d[p], a + (k * a_step >> 4), b + (k * b_step >> 4),
+                    !(first && k == 0));
             }
         }
         iso_wgmma_commit();
