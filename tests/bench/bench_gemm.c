@@ -1,4 +1,4 @@
-/* Products against cuBLAS, and norms against a copy: both sides alternate in one run, as replays of
+/* Products against cuBLAS, and ops along rows against a copy: both sides alternate in one run, as replays of
  * graphs; medians, with the least and the most beside them. Prints Markdown.
  *
  * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N]
@@ -252,60 +252,103 @@ static void run_products(const Options *options, Yardstick *yardstick, const iso
                     run_cell(yardstick, module, &ops[o], rows[m], tp);
 }
 
-/* ---- norms ----------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* A copy of as many bytes, read and written together, rotated over as many buffers. */
+static const char copy_text[] =
+    "extern \"C\" __global__ void __launch_bounds__(1024)\n"
+    "copy_words(uint4 *to, const uint4 *from, long long n)\n"
+    "{\n"
+    "    long long step = (long long)gridDim.x * 1024, i = blockIdx.x * 1024LL + threadIdx.x;\n"
+    "    for (; i + 3 * step < n; i += 4 * step) {\n"
+    "        uint4 a = from[i], b = from[i + step], c = from[i + 2 * step],\n"
+    "              d = from[i + 3 * step];\n"
+    "        to[i] = a, to[i + step] = b, to[i + 2 * step] = c, to[i + 3 * step] = d;\n"
+    "    }\n"
+    "    for (; i < n; i += step)\n"
+    "        to[i] = from[i];\n"
+    "}\n";
 
 typedef struct Copy {
+    void *kernel;
     DevicePtr from, to;
-    size_t bytes;
+    long long words; /* of one launch */
+    int launches;
 } Copy;
 
-static void copy_once(void *user, void *stream)
+static void copy_all(void *user, void *stream)
 {
-    const Copy *copy = user;
+    Copy *copy = user;
+    unsigned most = 264, blocks = (unsigned)((copy->words + 1023) / 1024);
+    const unsigned grid[3] = {blocks < most ? blocks : most, 1, 1};
     (void)stream;
-    gpu_copy(copy->to, copy->from, copy->bytes);
+    for (int i = 0; i < copy->launches; i++) {
+        DevicePtr skip = (DevicePtr)copy->words * 16 * (DevicePtr)i;
+        DevicePtr to = copy->to + skip, from = copy->from + skip;
+        void *arguments[] = {&to, &from, &copy->words};
+        gpu_launch(copy->kernel, grid, 1024, 0, arguments);
+    }
 }
 
-static void run_norm(const iso_module *module, int64_t rows, double *copy_us, void *copy,
-                     double copy_bytes)
+/* An op along rows: bytes that an element of a row moves. */
+typedef struct RowOp {
+    const char *name;
+    int64_t columns;
+    double bytes;
+} RowOp;
+
+static const RowOp row_ops[] = {
+    {"input_norm", 4096, 4}, {"add_norm", 4096, 8}, {"vocab_lse", 151936, 4}};
+
+static void run_row_op(const iso_module *module, const RowOp *op, int64_t rows, void *copy_kernel)
 {
-    enum { COLUMNS = 4096 };
-    double bytes = 4.0 * COLUMNS * (double)rows;
+    double bytes = op->bytes * (double)op->columns * (double)rows;
     Subject s = {.run = {.rows = rows}};
     s.copies = (int)((double)past_l2 / bytes) + 1;
     s.copies = s.copies > 64 ? 64 : s.copies;
-    s.launches = s.copies < 4 ? 4 : s.copies;
+    s.launches = s.copies;
     iso_layout layout = {.name = "tp1"};
-    must(iso_op_get(module, "input_norm", &layout, &s.op), "iso_op_get");
+    must(iso_op_get(module, op->name, &layout, &s.op), "iso_op_get");
     open_subject(&s, true);
-    void *graph = gpu_record(launch_all, &s);
-    Times norm, copies;
-    gpu_replay(graph);
+    Copy copy = {.kernel = copy_kernel, .words = (long long)(bytes / 32), .launches = s.launches};
+    size_t size = (size_t)copy.words * 16 * (size_t)copy.launches;
+    copy.from = gpu_alloc(size);
+    copy.to = gpu_alloc(size);
+    gpu_fill_normal(copy.from, size / 2, 7, 1);
+    void *ours = gpu_record(launch_all, &s), *theirs = gpu_record(copy_all, &copy);
+    Times times, copies;
+    gpu_replay(ours);
+    gpu_replay(theirs);
     for (int i = 0; i < REPEATS; i++) {
-        norm.us[i] = gpu_replay(graph) * 1e3 / s.launches;
-        copies.us[i] = gpu_replay(copy) * 1e3;
+        times.us[i] = gpu_replay(ours) * 1e3 / s.launches;
+        copies.us[i] = gpu_replay(theirs) * 1e3 / s.launches;
     }
-    double us = median(&norm);
-    *copy_us = median(&copies);
-    printf("| input_norm | %" PRId64 " | %.1f (%.1f-%.1f) | %.0f | %.0f | %.2f |\n", rows, us,
-           norm.us[0], norm.us[REPEATS - 1], bytes / us / 1e3, copy_bytes / *copy_us / 1e3,
-           bytes / us / (copy_bytes / *copy_us));
-    gpu_forget(graph);
+    double us = median(&times), copy_us = median(&copies);
+    printf("| %s | %" PRId64 " | %.1f (%.1f-%.1f) | %.1f (%.1f-%.1f) | %.0f | %.0f | **%.2f** |\n",
+           op->name, rows, us, times.us[0], times.us[REPEATS - 1], copy_us, copies.us[0],
+           copies.us[REPEATS - 1], bytes / us / 1e3, bytes / copy_us / 1e3, copy_us / us);
+    fflush(stdout);
+    gpu_forget(ours);
+    gpu_forget(theirs);
+    gpu_free(copy.from);
+    gpu_free(copy.to);
     close_subject(&s);
 }
 
-static void run_norms(const iso_module *module)
+static void run_row_ops(const Options *options, const iso_module *module)
 {
-    static const int64_t rows[] = {1, 16, 64, 1024, 4096, 16384};
-    Copy copy = {gpu_alloc((size_t)1 << 30), gpu_alloc((size_t)1 << 30), (size_t)1 << 30};
-    double us;
-    gpu_fill_normal(copy.from, copy.bytes / 2, 7, 1);
-    void *graph = gpu_record(copy_once, &copy);
-    printf("\n| op | rows | us | GB/s | copy GB/s | share |\n"
-           "| --- | --- | --- | --- | --- | --- |\n");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        run_norm(module, rows[i], &us, graph, 2.0 * (double)copy.bytes);
-    gpu_forget(graph);
+    static const int64_t rows[] = {1, 8, 16, 64, 1024, 4096, 16384};
+    void *kernel = gpu_kernel(copy_text, "copy_words");
+    printf("\n| op | rows | us | copy of as many bytes us | GB/s | copy GB/s | share |\n"
+           "| --- | --- | --- | --- | --- | --- | --- |\n");
+    for (size_t o = 0; o < sizeof row_ops / sizeof *row_ops; o++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            bool large = row_ops[o].columns > 100000 && rows[i] > 4096;
+            bool asked = (!options->op || !strcmp(options->op, row_ops[o].name)) &&
+                         (!options->rows || options->rows == rows[i]) && options->tp != 8;
+            if (asked && !large)
+                run_row_op(module, &row_ops[o], rows[i], kernel);
+        }
 }
 
 /* ---- main ------------------------------------------------------------------------------------ */
@@ -345,8 +388,7 @@ int main(int argc, char **argv)
     printf("%s, driver %d, cublasLt %zu; medians of %d (least-most)\n\n", gpu_name(),
            gpu_driver_version(), cublas_version(yardstick), REPEATS);
     run_products(&options, yardstick, module);
-    if (!options.op && !options.rows)
-        run_norms(module);
+    run_row_ops(&options, module);
     iso_module_unload(module);
     cublas_close(yardstick);
     return 0;
