@@ -99,6 +99,13 @@ static i64 stream_waiting(const Gemm *gemm)
     return (i64)levels * gemm->group[0].n_products * gemm->tile_m * gemm->tile_n * 4;
 }
 
+/* For a tile's stages. Tiles of few rows leave half to the launch that comes next, whose CTAs then
+ * stand ready when this one's end. */
+static i64 wgmma_room_for(const Gemm *gemm)
+{
+    return (gemm->tile_m <= STREAM_ROWS ? SHARED_HALF : SHARED_MAX) - SHARED_HEAD;
+}
+
 static int stages_that_fit(i64 room, i64 stage, int most)
 {
     i64 stages = room / stage;
@@ -265,8 +272,8 @@ static void split_defaults(Planner *planner, i64 rows, const Part *part, Gemm *g
     fill_stage(gemm);
     if (gemm->stages)
         return;
-    gemm->stages = stages_that_fit(SHARED_MAX - SHARED_HEAD - split_values(gemm),
-                                   wgmma_stage(gemm), STAGES_SHORT);
+    gemm->stages = stages_that_fit(wgmma_room_for(gemm) - split_values(gemm), wgmma_stage(gemm),
+                                   STAGES_SHORT);
 }
 
 /* Values wait in shared memory as long as enough stages remain. */
@@ -274,7 +281,7 @@ static void place_waiting(Planner *planner, Gemm *gemm)
 {
     int depth = postfix_depth(program_text(planner, gemm, gemm->fused));
     int few = gemm->stages ? gemm->stages : STAGES_FEW;
-    i64 room = SHARED_MAX - SHARED_HEAD, value = wgmma_value(gemm), stage = wgmma_stage(gemm);
+    i64 room = wgmma_room_for(gemm), value = wgmma_value(gemm), stage = wgmma_stage(gemm);
     gemm->near = depth > 1 ? depth - 1 : 0;
     while (gemm->near && room - gemm->near * value < few * stage)
         gemm->near--;

@@ -35,6 +35,9 @@
 struct IsoNoEpilogue {
     static constexpr bool wide = false;
     using Sum = float2;
+    ISO_INLINE Sum sum(float x, float y) {
+        return make_float2(x, y);
+    }
     struct Inputs {};
     ISO_INLINE bool pairs(int, const IsoGemmGroup &) {
         return true;

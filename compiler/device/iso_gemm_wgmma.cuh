@@ -33,9 +33,11 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int far = Op::Tree::levels - Tile::near;   // levels in workspace
     // Of a tile's pieces (iso_leave.cuh) those that leave under the next one's products: as many
     // as the registers take beside its accumulators.
-    static constexpr bool defers = Tile::bm >= 128 && consumers == 2 && Op::Tree::length == 1 &&
-                                   sizeof(typename Op::Sum) == 4 && iso_can_leave_wide<Op>(regs);
-    static constexpr int pieces = regs / 8, room = 56 / (4 * Op::parts);
+    static constexpr bool defers = Tile::bm >= 128 && consumers == 2 && Op::Tree::leaves == 1 &&
+                                   Op::Tree::length == 1 + Op::Tree::roots &&
+                                   iso_can_leave_wide<Op>(regs);
+    static constexpr int piece_regs = Op::parts * (int)sizeof(typename Op::Sum);
+    static constexpr int pieces = regs / 8, room = (184 - Op::parts * regs) / piece_regs;
     static constexpr int kept = !defers ? 0 : pieces < room ? pieces : room;
     static constexpr int raster = 16;               // row tiles that share a sweep over columns
 
@@ -48,7 +50,7 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
     // Accumulators and waiting values of one thread, and what its CTA may take of both kinds.
     static constexpr int live = (Op::Tree::count('Q') ? 3 : Op::Tree::count('P') ? 2 : 1) *
-                                    Op::parts * regs + kept * 4 * Op::parts;
+                                    Op::parts * regs + kept * piece_regs;
     static constexpr int shared =
         1024 + Tile::stages * (stage_bytes + 16) + Tile::near * level_floats * 4;
     static_assert(live <= (consumers == 3 ? 112 : 200), "too many accumulators for the registers");
@@ -351,7 +353,12 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
     }
 
     __device__ __forceinline__ void root(int r) {
-        IsoLeave<Op, regs>::now(args, where.place(), r, acc);
+        if constexpr (Plan::kept > 0) {
+            later.leave_all(args);
+            later.take(args, where.place(), acc);
+        } else {
+            IsoLeave<Op, regs>::now(args, where.place(), r, acc);
+        }
     }
 };
 
@@ -391,8 +398,8 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
         Body body{args, ring, stack, near_stack, smem + thread / 128 * 8192, smem + Plan::a_bytes,
                   blocks, where, later, {}};
         iso_tree_run<typename Op::Tree>(body);
-        later.leave_all(args);
         if constexpr (!Op::Tree::roots) {
+            later.leave_all(args);
             later.take(args, where.place(), body.acc);
         }
     }

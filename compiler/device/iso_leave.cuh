@@ -1,4 +1,4 @@
-// How a tile's sums leave a consumer warpgroup of the wgmma kernel: at once, or kept in 16 bits and
+// How a tile's sums leave a consumer warpgroup of the wgmma kernel: at once, or kept in registers and
 // later, under the products of the next tile. Owns nothing.
 //
 // A thread holds, of each part, accumulators i of a tile as wgmma lays them out: row
@@ -15,14 +15,43 @@ struct IsoPlace {
     bool whole;                                     // every column of the tile exists
 };
 
-// Whole columns of a wide Op: the four lanes of a row exchange pairs, so that each stores eight
-// neighbouring columns at once.
+// Whole columns of roots or a wide Op: the four lanes of a row exchange pairs, so that each stores
+// eight neighbouring columns at once.
 template <class Op> ISO_CONSTEXPR bool iso_can_leave_wide(int regs) {
-    return Op::wide && !Op::Tree::roots && regs % 16 == 0;
+    return (Op::wide || Op::Tree::roots) && regs % 16 == 0;
 }
 
 template <class Op> ISO_INLINE bool iso_leaves_wide(const IsoPlace &at, const IsoGemmGroup &g) {
-    return at.whole && iso_leave_pairs<Op>(at.group, g) && iso_leave_wide(g);
+    if constexpr (Op::Tree::roots) {
+        return at.whole && (((unsigned long long)g.roots & 15) | (g.root_stride & 3) |
+                            (g.root_row_stride & 3)) == 0;
+    } else {
+        return at.whole && iso_leave_pairs<Op>(at.group, g) && iso_leave_wide(g);
+    }
+}
+
+// Four pairs of one row of a root, eight columns apart.
+template <class Op>
+ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const IsoPlace &at, int root, int row,
+                               int col, const float2 (&sums)[Op::parts][4]) {
+#pragma unroll
+    for (int p = 0; p < Op::parts; ++p) {
+        unsigned x[4], y[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            x[j] = __float_as_uint(sums[p][j].x);
+            y[j] = __float_as_uint(sums[p][j].y);
+        }
+        iso_quad_transpose(x);
+        iso_quad_transpose(y);
+        const unsigned low[4] = {x[0], y[0], x[1], y[1]}, high[4] = {x[2], y[2], x[3], y[3]};
+        if (row < at.rows) {
+            float *out = g.roots + (root * Op::parts + p) * g.root_stride +
+                         row * g.root_row_stride + col + 6 * (threadIdx.x % 4);
+            iso_store16(out, low);
+            iso_store16(out + 4, high);
+        }
+    }
 }
 
 // Four pairs of one row, eight columns apart; a row that does not exist takes the place of one
@@ -96,13 +125,14 @@ template <class Op, int Regs> struct IsoLeave {
         }
     }
 
-    ISO_INLINE void wide(const IsoGemmGroup &g, const IsoPlace &at, float (&acc)[parts][Regs]) {
+    ISO_INLINE void wide(const IsoGemmGroup &g, const IsoPlace &at, int root,
+                         float (&acc)[parts][Regs]) {
         constexpr int bundle = Regs % 32 == 0 ? 32 : 16;
 #pragma unroll 1
         for (int done = 0; done < Regs; done += bundle) {
             typename Op::Inputs in[bundle / 8][4];
 #pragma unroll
-            for (int i = 0; i < bundle / 2; ++i) {
+            for (int i = 0; i < bundle / 2 && !Op::Tree::roots; ++i) {
                 int row = at.row0 + i / 4 % 2 * 8;
                 int col = at.col0 + 2 * done + i / 8 * 32 + i % 4 * 8;
                 iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1, col,
@@ -116,8 +146,12 @@ template <class Op, int Regs> struct IsoLeave {
                     const float *v = &acc[i / 4][set / 2 * 16 + set % 2 * 2 + i % 4 * 4];
                     sums[i / 4][i % 4] = Op::sum(v[0], v[1]);
                 }
-                iso_leave_eights<Op>(g, at, at.row0 + set % 2 * 8,
-                                     at.col0 + 2 * done + set / 2 * 32, sums, in[set]);
+                int row = at.row0 + set % 2 * 8, col = at.col0 + 2 * done + set / 2 * 32;
+                if constexpr (Op::Tree::roots) {
+                    iso_leave_root<Op>(g, at, root, row, col, sums);
+                } else {
+                    iso_leave_eights<Op>(g, at, row, col, sums, in[set]);
+                }
             }
             shift<bundle>(acc);
         }
@@ -128,7 +162,7 @@ template <class Op, int Regs> struct IsoLeave {
         const IsoGemmGroup &g = args.group[at.group];
         if (iso_can_leave_wide<Op>(Regs) && iso_leaves_wide<Op>(at, g)) {
             if constexpr (iso_can_leave_wide<Op>(Regs)) {
-                wide(g, at, acc);
+                wide(g, at, root, acc);
             }
         } else if (at.whole && iso_leave_pairs<Op>(at.group, g)) {
             bundles<true>(g, at, root, acc);
@@ -138,8 +172,9 @@ template <class Op, int Regs> struct IsoLeave {
     }
 };
 
-// A tile leaves in pieces of one row and 32 columns; the last `Kept` of them wait, rounded, and
-// leave one by one when the kernel has time. The next one is in front.
+// A tile, of roots the only one, leaves in pieces of one row and 32 columns; the last `Kept` of
+// them wait, rounded if they can be, and leave one by one when the kernel has time. The next one
+// is in front.
 template <class Op, int Regs, int Kept> struct IsoLater {
     static constexpr int parts = Op::parts, pieces = Regs / 8;
     int left = 0;
@@ -150,12 +185,16 @@ template <class Op, int Regs, int Kept> struct IsoLater {
                                 const typename Op::Sum (&sums)[parts][4]) {
         typename Op::Inputs in[4];
         int row = at.row0 + 8 * half;
+        if constexpr (Op::Tree::roots) {
+            iso_leave_root<Op>(g, at, 0, row, at.col0, sums);
+        } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1,
-                                     at.col0 + 8 * j, in[j]);
+            for (int j = 0; j < 4; ++j) {
+                iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1,
+                                         at.col0 + 8 * j, in[j]);
+            }
+            iso_leave_eights<Op>(g, at, row, at.col0, sums, in);
         }
-        iso_leave_eights<Op>(g, at, row, at.col0, sums, in);
     }
 
     ISO_INLINE typename Op::Sum sum(const float (&acc)[Regs], int piece, int j) {
@@ -192,7 +231,7 @@ template <class Op, int Regs, int Kept> struct IsoLater {
             at = place;
             split(g, acc);
         } else {
-            IsoLeave<Op, Regs>::template bundles<false>(g, place, -1, acc);
+            IsoLeave<Op, Regs>::template bundles<false>(g, place, 0, acc);
         }
     }
 

@@ -1,5 +1,5 @@
-/* Products against cuBLAS, and ops along rows against a copy: both sides alternate in one run, as replays of
- * graphs; medians, with the least and the most beside them. Prints Markdown.
+/* Products against cuBLAS, and ops along rows against a copy: both sides alternate in one run, as
+ * replays of graphs; medians, with the least and the most beside them. Prints Markdown.
  *
  * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N]
  * The file is tests/bench/products.iso, compiled. --quick: up to 4096 rows. */
