@@ -40,20 +40,10 @@ template <class Op, class Tile, bool Pairs, int Batch> struct IsoSplitJoin {
     const IsoGemmGroup &g;
     unsigned values;                                // received, this thread's first
     int group, own, first, row, col0, rows;         // eight `first` of its own, which begin at own
-    typename Op::Inputs in[Batch][2];
+    typename Op::Inputs (&in)[Plan::share][2];
 
-    __device__ __forceinline__ bool exists(int i, int half) const {
-        return first + i < Plan::share && row + 8 * half < rows;
-    }
-
-    __device__ __forceinline__ void load() {
-#pragma unroll
-        for (int i = 0; i < 2 * Batch; ++i) {
-            if (exists(i / 2, i % 2)) {
-                iso_leave_load<Op, Pairs>(group, g, row + i % 2 * 8,
-                                          col0 + (own + first + i / 2) * 8, in[i / 2][i % 2]);
-            }
-        }
+    __device__ __forceinline__ bool exists(int half) const {
+        return row + 8 * half < rows;
     }
 
     __device__ __forceinline__ void leaf(int l, float (&v)[floats * Batch]) {
@@ -77,10 +67,10 @@ template <class Op, class Tile, bool Pairs, int Batch> struct IsoSplitJoin {
                 pair[p][0] = v[i / 2 * floats + p * 4 + i % 2 * 2];
                 pair[p][1] = v[i / 2 * floats + p * 4 + i % 2 * 2 + 1];
             }
-            if (exists(i / 2, i % 2)) {
+            if (exists(i % 2)) {
                 iso_leave_store<Op, Pairs>(group, g, r, row + i % 2 * 8,
                                            col0 + (own + first + i / 2) * 8, pair,
-                                           in[i / 2][i % 2]);
+                                           in[first + i / 2][i % 2]);
             }
         }
     }
@@ -90,17 +80,26 @@ template <class Op, class Tile, bool Pairs, int Batch> struct IsoSplitJoin {
     }
 };
 
+// What the epilogue reads is asked for before the values have come.
 template <class Op, class Tile, bool Pairs>
-ISO_INLINE void iso_split_join(const IsoGemmGroup &g, int group, unsigned values, int row, int col0,
-                               int rows) {
+ISO_INLINE void iso_split_join(const IsoGemmGroup &g, int group, unsigned values, unsigned bar,
+                               unsigned phase, int row, int col0, int rows) {
     using Plan = IsoSplitPlan<Op, Tile>;
     constexpr int batch = Plan::share % 2 == 0 ? 2 : 1, height = Op::Tree::levels + 1;
     int own = iso_cluster_rank() * Plan::share;
-#pragma unroll 1
-    for (int i = 0; i < Plan::share && row < rows; i += batch) {
+    typename Op::Inputs in[Plan::share][2];
+#pragma unroll
+    for (int i = 0; i < 2 * Plan::share; ++i) {
+        if (row + i % 2 * 8 < rows) {
+            iso_leave_load<Op, Pairs>(group, g, row + i % 2 * 8, col0 + (own + i / 2) * 8,
+                                      in[i / 2][i % 2]);
+        }
+    }
+    iso_mbar_wait(bar, phase);
+#pragma unroll
+    for (int i = 0; i < Plan::share; i += batch) {
         float stack[height][4 * Op::parts * batch];
-        IsoSplitJoin<Op, Tile, Pairs, batch> join{g, values, group, own, i, row, col0, rows, {}};
-        join.load();
+        IsoSplitJoin<Op, Tile, Pairs, batch> join{g, values, group, own, i, row, col0, rows, in};
         iso_tree_unroll<typename Op::Tree, 0, 0, 0, 0>(join, stack);
     }
 }
@@ -183,11 +182,12 @@ ISO_INLINE void iso_split_consume(const IsoGemmArgs &args, unsigned smem, unsign
         }
         if (thread < Plan::threads) {
             iso_split_send<Op, Tile>(body.acc, values + thread * 16, bar);
-            iso_mbar_wait(bar, phase);
             if (pairs) {
-                iso_split_join<Op, Tile, true>(g, at.group, values + thread * 16, row, col0, end);
+                iso_split_join<Op, Tile, true>(g, at.group, values + thread * 16, bar, phase, row,
+                                               col0, end);
             } else {
-                iso_split_join<Op, Tile, false>(g, at.group, values + thread * 16, row, col0, end);
+                iso_split_join<Op, Tile, false>(g, at.group, values + thread * 16, bar, phase, row,
+                                                col0, end);
             }
         }
         if (tile + gridDim.z < at.tiles) {

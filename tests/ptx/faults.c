@@ -46,7 +46,7 @@ static const Fault faults[] = {
     {"a cluster's values lie on one another", SPLIT, SPLIT_FILE,
      "values + iso_cluster_rank() * Plan::value_bytes;", "values;"},
     {"a cluster's values are read before they come", SPLIT, SPLIT_FILE,
-     "            iso_mbar_wait(bar, phase);\n", "\n"},
+     "    iso_mbar_wait(bar, phase);\n", "\n"},
     {"roots of ranks in another order", JOIN, "iso_join.cuh", "args.source[at.source];",
      "args.source[args.sources - 1 - at.source];"},
     {"roots of other rows", JOIN, "iso_join.cuh", "args.row_begin + row, offset",
