@@ -99,13 +99,6 @@ static i64 stream_waiting(const Gemm *gemm)
     return (i64)levels * gemm->group[0].n_products * gemm->tile_m * gemm->tile_n * 4;
 }
 
-/* For a tile's stages. Tiles of few rows leave half to the launch that comes next, whose CTAs then
- * stand ready when this one's end. */
-static i64 wgmma_room_for(const Gemm *gemm)
-{
-    return (gemm->tile_m <= STREAM_ROWS ? SHARED_HALF : SHARED_MAX) - SHARED_HEAD;
-}
-
 static int stages_that_fit(i64 room, i64 stage, int most)
 {
     i64 stages = room / stage;
@@ -161,7 +154,7 @@ static void stream_defaults(Planner *planner, i64 rows, const Part *part, Gemm *
 }
 
 /* Row counts at which the table changes its mind; a range is judged by its last. */
-static const i64 borders[] = {17, 33, STREAM_ROWS + 1, 129, SPLIT_ROWS + 1, 1025};
+static const i64 borders[] = {17, 33, STREAM_ROWS + 1, 129, SPLIT_ROWS + 1, 1025, 4097};
 enum { N_BORDERS = sizeof borders / sizeof *borders, ROWS_MANY = 8192 };
 
 static i64 judged_rows(i64 rows)
@@ -185,14 +178,14 @@ static i64 column_tiles(Planner *planner, const Gemm *gemm, const Part *part, in
     return tiles;
 }
 
-/* Rounds of tiles times what one costs: its columns, and something for its rows. */
+/* Rounds of tiles times what one costs: its rows times its columns, and something for its rows. */
 static i64 tile_cost(Planner *planner, const Gemm *gemm, const Part *part, i64 rows, int tile_n)
 {
     enum { ROWS_COST = 24 };
     i64 tiles = column_tiles(planner, gemm, part, tile_n) *
                 ((rows + gemm->tile_m - 1) / gemm->tile_m);
     return (tiles + MULTIPROCESSORS - 1) / MULTIPROCESSORS *
-           ((i64)tile_n * gemm->group[0].n_products + ROWS_COST);
+           ((i64)tile_n * gemm->group[0].n_products + ROWS_COST) * gemm->tile_m;
 }
 
 /* The cheapest width; of equals the widest. */
@@ -272,8 +265,8 @@ static void split_defaults(Planner *planner, i64 rows, const Part *part, Gemm *g
     fill_stage(gemm);
     if (gemm->stages)
         return;
-    gemm->stages = stages_that_fit(wgmma_room_for(gemm) - split_values(gemm), wgmma_stage(gemm),
-                                   STAGES_SHORT);
+    gemm->stages = stages_that_fit(SHARED_MAX - SHARED_HEAD - split_values(gemm),
+                                   wgmma_stage(gemm), STAGES_SHORT);
 }
 
 /* Values wait in shared memory as long as enough stages remain. */
@@ -281,7 +274,7 @@ static void place_waiting(Planner *planner, Gemm *gemm)
 {
     int depth = postfix_depth(program_text(planner, gemm, gemm->fused));
     int few = gemm->stages ? gemm->stages : STAGES_FEW;
-    i64 room = wgmma_room_for(gemm), value = wgmma_value(gemm), stage = wgmma_stage(gemm);
+    i64 room = SHARED_MAX - SHARED_HEAD, value = wgmma_value(gemm), stage = wgmma_stage(gemm);
     gemm->near = depth > 1 ? depth - 1 : 0;
     while (gemm->near && room - gemm->near * value < few * stage)
         gemm->near--;
@@ -306,12 +299,26 @@ static bool shares_rows(Planner *planner, const Gemm *gemm, const Part *part, i6
            gemm->tile_n * gemm->group[0].n_products <= SHARED_COLUMNS;
 }
 
-static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Gemm *gemm)
+/* With many rows a third warpgroup's may make the rounds come out better. */
+static void choose_tile(Planner *planner, Gemm *gemm, const Part *part, i64 rows, bool any_rows)
+{
+    gemm->tile_n = wgmma_columns(planner, gemm, part, rows, columns_beside(gemm, gemm->fused));
+    if (!any_rows || gemm->fused > 1 || rows <= SPLIT_ROWS)
+        return;
+    Gemm high = *gemm;
+    high.tile_m = 192;
+    high.tile_n = wgmma_columns(planner, &high, part, rows, columns_beside(&high, high.fused));
+    if (tile_cost(planner, &high, part, rows, high.tile_n) <
+        tile_cost(planner, gemm, part, rows, gemm->tile_n))
+        *gemm = high;
+}
+
+static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Gemm *gemm,
+                                bool any_rows)
 {
     gemm->fused = fused_beside(planner, gemm);
     if (!gemm->tile_n)
-        gemm->tile_n =
-            wgmma_columns(planner, gemm, part, rows, columns_beside(gemm, gemm->fused));
+        choose_tile(planner, gemm, part, rows, any_rows);
     fill_stage(gemm);
     gemm->cluster = shares_rows(planner, gemm, part, rows) ? 2 : 1;
     place_waiting(planner, gemm);
@@ -328,7 +335,8 @@ static bool splits(Planner *planner, const Gemm *gemm, i64 rows)
 static void wgmma_defaults(Planner *planner, i64 from, const Part *part, Gemm *gemm)
 {
     i64 rows = judged_rows(from);
-    if (!gemm->tile_m)
+    bool any_rows = !gemm->tile_m;
+    if (any_rows)
         gemm->tile_m = short_rows(rows);
     if (gemm->leaves == LEAVES_UNSET)
         gemm->leaves = splits(planner, gemm, rows) ? LEAVES_ACROSS_CTAS : LEAVES_IN_REGISTERS;
@@ -337,7 +345,7 @@ static void wgmma_defaults(Planner *planner, i64 from, const Part *part, Gemm *g
     if (gemm->leaves == LEAVES_ACROSS_CTAS)
         split_defaults(planner, rows, part, gemm);
     else
-        persistent_defaults(planner, rows, part, gemm);
+        persistent_defaults(planner, rows, part, gemm, any_rows);
 }
 
 /* ---- what was asked for, checked ------------------------------------------------------------- */

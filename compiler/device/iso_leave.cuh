@@ -1,5 +1,5 @@
-// How a tile's sums leave a consumer warpgroup of the wgmma kernel: at once, or kept in registers and
-// later, under the products of the next tile. Owns nothing.
+// How a tile's sums leave a consumer warpgroup of the wgmma kernel: at once, or kept in registers
+// and later, under the products of the next tile. Owns nothing.
 //
 // A thread holds, of each part, accumulators i of a tile as wgmma lays them out: row
 // (i & 2 ? 8 : 0) and columns i / 4 * 8 + (0 or 1), counted from the thread's first.
@@ -30,26 +30,25 @@ template <class Op> ISO_INLINE bool iso_leaves_wide(const IsoPlace &at, const Is
     }
 }
 
-// Four pairs of one row of a root, eight columns apart.
+// Four pairs of one row of a root, eight columns apart. Neighbouring lanes exchange two pairs, so
+// that each has half of eight columns, and four of them two whole eights.
 template <class Op>
 ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const IsoPlace &at, int root, int row,
                                int col, const float2 (&sums)[Op::parts][4]) {
+    int quad = threadIdx.x % 4, odd = quad % 2;
+    float *out = g.roots + root * Op::parts * g.root_stride + row * g.root_row_stride + col -
+                 2 * quad + 8 * odd + quad / 2 * 4;
 #pragma unroll
-    for (int p = 0; p < Op::parts; ++p) {
-        unsigned x[4], y[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            x[j] = __float_as_uint(sums[p][j].x);
-            y[j] = __float_as_uint(sums[p][j].y);
-        }
-        iso_quad_transpose(x);
-        iso_quad_transpose(y);
-        const unsigned low[4] = {x[0], y[0], x[1], y[1]}, high[4] = {x[2], y[2], x[3], y[3]};
+    for (int i = 0; i < 2 * Op::parts; ++i, out += 16) {
+        float2 even_one = sums[i / 2][i % 2 * 2], odd_one = sums[i / 2][i % 2 * 2 + 1];
+        float2 kept = odd ? odd_one : even_one, sent = odd ? even_one : odd_one;
+        float2 got = make_float2(__shfl_xor_sync(0xffffffff, sent.x, 1),
+                                 __shfl_xor_sync(0xffffffff, sent.y, 1));
+        float2 left = odd ? got : kept, right = odd ? kept : got;
+        const unsigned words[4] = {__float_as_uint(left.x), __float_as_uint(left.y),
+                                   __float_as_uint(right.x), __float_as_uint(right.y)};
         if (row < at.rows) {
-            float *out = g.roots + (root * Op::parts + p) * g.root_stride +
-                         row * g.root_row_stride + col + 6 * (threadIdx.x % 4);
-            iso_store16(out, low);
-            iso_store16(out + 4, high);
+            iso_store16(out + i / 2 * (g.root_stride - 32), words);
         }
     }
 }
