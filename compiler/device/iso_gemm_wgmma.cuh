@@ -37,7 +37,7 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
                                    Op::Tree::length == 1 + Op::Tree::roots &&
                                    iso_can_leave_wide<Op>(regs);
     static constexpr int piece_regs = Op::parts * (int)sizeof(typename Op::Sum);
-    static constexpr int pieces = regs / 8, room = (184 - Op::parts * regs) / piece_regs;
+    static constexpr int pieces = regs / 8, room = (176 - Op::parts * regs) / piece_regs;
     static constexpr int kept = !defers ? 0 : pieces < room ? pieces : room;
     static constexpr int raster = 16;               // row tiles that share a sweep over columns
 
@@ -352,12 +352,14 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         }
     }
 
+    // The sums leave, or wait for the next tile's products where there is one.
     __device__ __forceinline__ void root(int r) {
-        if constexpr (Plan::kept > 0) {
-            later.leave_all(args);
-            later.take(args, where.place(), acc);
+        later.leave_all(args);
+        IsoPlace at = where.place();
+        if (Plan::kept > 0 && where.followed() && iso_leaves_wide<Op>(at, args.group[at.group])) {
+            later.take(args, at, acc);
         } else {
-            IsoLeave<Op, regs>::now(args, where.place(), r, acc);
+            IsoLeave<Op, regs>::now(args, at, r, acc);
         }
     }
 };
@@ -368,6 +370,9 @@ template <class Op, class Tile> struct IsoWgmmaWhere {
     const IsoWgmmaTiles &tiles;
     int tile, rows;
 
+    __device__ __forceinline__ bool followed() const {
+        return tile + (int)gridDim.x / Tile::cluster < tiles.count();
+    }
     __device__ __forceinline__ IsoPlace place() const {
         int row, column, thread = threadIdx.x - 128;
         tiles.at(tile, row, column);
@@ -399,11 +404,9 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
                   blocks, where, later, {}};
         iso_tree_run<typename Op::Tree>(body);
         if constexpr (!Op::Tree::roots) {
-            later.leave_all(args);
-            later.take(args, where.place(), body.acc);
+            body.root(-1);
         }
     }
-    later.leave_all(args);
 }
 
 // Registers per thread after the producer gave some of its own away, and what it keeps; 0: the

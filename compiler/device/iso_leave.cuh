@@ -159,15 +159,16 @@ template <class Op, int Regs> struct IsoLeave {
     ISO_INLINE void now(const IsoGemmArgs &args, const IsoPlace &at, int root,
                         float (&acc)[parts][Regs]) {
         const IsoGemmGroup &g = args.group[at.group];
-        if (iso_can_leave_wide<Op>(Regs) && iso_leaves_wide<Op>(at, g)) {
-            if constexpr (iso_can_leave_wide<Op>(Regs)) {
+        if constexpr (iso_can_leave_wide<Op>(Regs)) {
+            if (iso_leaves_wide<Op>(at, g)) {
                 wide(g, at, root, acc);
+                return;
             }
         } else if (at.whole && iso_leave_pairs<Op>(at.group, g)) {
             bundles<true>(g, at, root, acc);
-        } else {
-            bundles<false>(g, at, root, acc);
+            return;
         }
+        bundles<false>(g, at, root, acc);
     }
 };
 
@@ -223,15 +224,11 @@ template <class Op, int Regs, int Kept> struct IsoLater {
         left = Kept;
     }
 
+    // Of a tile that leaves wide.
     __device__ __forceinline__ void take(const IsoGemmArgs &args, const IsoPlace &place,
-                                         float (&acc)[parts][Regs]) {
-        const IsoGemmGroup &g = args.group[place.group];
-        if (iso_leaves_wide<Op>(place, g)) {
-            at = place;
-            split(g, acc);
-        } else {
-            IsoLeave<Op, Regs>::template bundles<false>(g, place, 0, acc);
-        }
+                                         const float (&acc)[parts][Regs]) {
+        at = place;
+        split(args.group[place.group], acc);
     }
 
     __device__ __forceinline__ void leave_one(const IsoGemmArgs &args) {
@@ -262,9 +259,8 @@ template <class Op, int Regs, int Kept> struct IsoLater {
 template <class Op, int Regs> struct IsoLater<Op, Regs, 0> {
     static constexpr int left = 0;
 
-    __device__ __forceinline__ void take(const IsoGemmArgs &args, const IsoPlace &place,
-                                         float (&acc)[Op::parts][Regs]) {
-        IsoLeave<Op, Regs>::now(args, place, -1, acc);
+    __device__ __forceinline__ void take(const IsoGemmArgs &, const IsoPlace &,
+                                         const float (&)[Op::parts][Regs]) {
     }
     __device__ __forceinline__ void leave_one(const IsoGemmArgs &) {
     }

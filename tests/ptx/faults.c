@@ -100,7 +100,8 @@ static const Fault faults[] = {
      "at, ~left & 1, first);"},
     {"what waits is another piece", LATER, LEAVE_FILE, "4 * (piece - pieces + Kept) + i % 4",
      "4 * (pieces - 1 - piece) + i % 4"},
-    {"what waits never leaves", LATER, WGMMA_FILE, "    later.leave_all(args);\n}", "}"},
+    {"the last tile waits for one that never comes", LATER, WGMMA_FILE,
+     "tile + (int)gridDim.x / Tile::cluster < tiles.count()", "true"},
 };
 
 #define ATTEND "attention", "row_tiles = 2"

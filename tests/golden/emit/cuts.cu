@@ -2,6 +2,7 @@
 #include "iso_abi.cuh"
 #include "iso_num.cuh"
 #include "iso_fn.cuh"
+#include "iso_short.cuh"
 #include "iso_map.cuh"
 #include "iso_row.cuh"
 
