@@ -3,6 +3,7 @@
 #include "iso_abi.cuh"
 #include "iso_num.cuh"
 #include "iso_fn.cuh"
+#include "iso_short.cuh"
 #include "iso_gemm_wgmma.cuh"
 #include "iso_gemm_stream.cuh"
 #include "iso_map.cuh"
@@ -11,11 +12,15 @@
 
 // gate_up; threads 384, shared 197696
 // add 0, mul 1, fma 0, div 0, sqrt 0, mma 512
-namespace text_iso_gemm_209a9d4bbc3dd656 {
+namespace text_iso_gemm_2c94ca396c32ce58 {
 struct Op {
     static constexpr int groups = 1, parts = 2;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
+    using Sum = unsigned;
+    ISO_INLINE Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
     struct Inputs {
     };
     ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
@@ -25,70 +30,26 @@ struct Op {
     ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
     }
     static constexpr bool wide = true;
-    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
-        unsigned out0 = 0;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
+        float last0[2];
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const float t1 = iso_f32_of_bf16(t0);
-            const float t2 = iso_silu(t1);
-            const IsoU16 t3 = iso_bf16_of_f32(t2);
-            const IsoU16 t4 = iso_bf16_of_f32(acc[1][i]);
-            const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
-            out0 |= (unsigned)t5 << 16 * i;
+            const float t0 = iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i));
+            const IsoU16 t1 = iso_bf16_of_f32(iso_short_silu(t0));
+            last0[i] = iso_mul(iso_f32_of_bf16(t1), iso_f32_of_bf16((IsoU16)(sum[1] >> 16 * i)));
         }
+        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
         return out0;
     }
     template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
     }
 };
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_209a9d4bbc3dd656(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+iso_gemm_2c94ca396c32ce58(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
     iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128, 4, 0, 1>>(args, maps);
-}
-}
-
-// o_proj; threads 384, shared 164928
-// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_2f0ef64e7dce9c07 {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'P', 'P', '+', 'P', 'P', '+', '+'>;
-    struct Inputs {
-        unsigned in0_0;
-    };
-    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
-        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
-    }
-    template <bool Pairs>
-    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
-        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
-    }
-    static constexpr bool wide = true;
-    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
-        unsigned out0 = 0;
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
-            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out0 |= (unsigned)t2 << 16 * i;
-        }
-        return out0;
-    }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_2f0ef64e7dce9c07(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
 }
 }
 
@@ -107,13 +68,61 @@ iso_gemm_6ac0993c31d40924(const __grid_constant__ IsoGemmArgs args, const __grid
 }
 }
 
+// o_proj; threads 128, shared 81920
+// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_73b16d07059903a9 {
+struct Op {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
+    using Sum = unsigned;
+    ISO_INLINE Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
+        float last0[2];
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
+            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
+        }
+        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_gemm_73b16d07059903a9(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
+}
+}
+
 // qkv; threads 128, shared 73728
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_74fd34a24cb5054b {
+namespace text_iso_gemm_d9805be55a7a8c54 {
 struct Op {
     static constexpr int groups = 3, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L'>;
+    using Sum = float2;
+    ISO_INLINE Sum sum(float x, float y) {
+        return make_float2(x, y);
+    }
     struct Inputs {
     };
     ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
@@ -132,30 +141,30 @@ struct Op {
     }
     static constexpr bool wide = false;
     template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
         if (group == 0) {
-            unsigned out0 = 0;
+            float last0[2];
             #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-                out0 |= (unsigned)t0 << 16 * i;
+                last0[i] = (i ? sum[0].y : sum[0].x);
             }
+            const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
             iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
         }
         if (group == 1) {
-            unsigned out0 = 0;
+            float last0[2];
             #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-                out0 |= (unsigned)t0 << 16 * i;
+                last0[i] = (i ? sum[0].y : sum[0].x);
             }
+            const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
             iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0);
         }
         if (group == 2) {
             float out0[2];
             #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                out0[i] = acc[0][i];
+                out0[i] = (i ? sum[0].y : sum[0].x);
             }
             iso_store_pair_f32<Pairs>((float *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, out0[0], out0[1]);
         }
@@ -163,18 +172,22 @@ struct Op {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_74fd34a24cb5054b(const __grid_constant__ IsoGemmArgs args) {
+iso_gemm_d9805be55a7a8c54(const __grid_constant__ IsoGemmArgs args) {
     iso_gemm_stream<Op, IsoStreamTile<16, 32, 128, 6, false>>(args);
 }
 }
 
-// o_proj; threads 128, shared 81920
+// o_proj; threads 384, shared 164928
 // add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_a9b00871bdb32892 {
+namespace text_iso_gemm_f5a2511df464c0e2 {
 struct Op {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
+    using Tree = IsoTree<'P', 'P', '+', 'P', 'P', '+', '+'>;
+    using Sum = unsigned;
+    ISO_INLINE Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
     struct Inputs {
         unsigned in0_0;
     };
@@ -186,26 +199,25 @@ struct Op {
         in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
     }
     static constexpr bool wide = true;
-    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
-        unsigned out0 = 0;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
+        float last0[2];
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
-            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out0 |= (unsigned)t2 << 16 * i;
+            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
+            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
         }
+        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
         return out0;
     }
     template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
     }
 };
 
-extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_a9b00871bdb32892(const __grid_constant__ IsoGemmArgs args) {
-    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
+extern "C" __global__ void __launch_bounds__(384, 1)
+iso_gemm_f5a2511df464c0e2(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
 }
 }
 
@@ -241,11 +253,15 @@ iso_join_57df7279ebeac236(const __grid_constant__ IsoRowArgs args) {
 
 // o_proj; threads 256, shared 0
 // add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_join_9722e1067423af70 {
+namespace text_iso_join_e603a16a4a48ad6e {
 struct Op {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
     using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+'>;
+    using Sum = unsigned;
+    ISO_INLINE Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
     struct Inputs {
         unsigned in0_0;
     };
@@ -257,25 +273,24 @@ struct Op {
         in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
     }
     static constexpr bool wide = true;
-    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const float (&acc)[parts][2], const Inputs &in) {
-        unsigned out0 = 0;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
+        float last0[2];
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = iso_bf16_of_f32(acc[0][i]);
-            const IsoU16 t1 = (IsoU16)(in.in0_0 >> 16 * i);
-            const IsoU16 t2 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t0), iso_f32_of_bf16(t1)));
-            out0 |= (unsigned)t2 << 16 * i;
+            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
+            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
         }
+        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
         return out0;
     }
     template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const float (&acc)[parts][2], const Inputs &in) {
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, acc, in));
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
     }
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-iso_join_9722e1067423af70(const __grid_constant__ IsoJoinArgs args) {
+iso_join_e603a16a4a48ad6e(const __grid_constant__ IsoJoinArgs args) {
     iso_join<Op>(args);
 }
 }
@@ -329,9 +344,9 @@ iso_map_04f4723c7a1bd015(const __grid_constant__ IsoMapArgs map) {
 
 // gate; threads 256, shared 0
 // add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_1cfde749af6461f7 {
+namespace text_iso_map_2b765027776b2251 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_1cfde749af6461f7(const __grid_constant__ IsoMapArgs map) {
+iso_map_2b765027776b2251(const __grid_constant__ IsoMapArgs map) {
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned e2 = map.extent[2];
@@ -359,11 +374,10 @@ iso_map_1cfde749af6461f7(const __grid_constant__ IsoMapArgs map) {
             for (int e = 0; e < 8; ++e) {
                 const IsoU16 t0 = x0.v[e];
                 const float t1 = iso_f32_of_bf16(t0);
-                const float t2 = iso_silu(t1);
-                const IsoU16 t3 = iso_bf16_of_f32(t2);
-                const IsoU16 t4 = x1.v[e];
-                const IsoU16 t5 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t3), iso_f32_of_bf16(t4)));
-                y2.v[e] = t5;
+                const IsoU16 t2 = iso_bf16_of_f32(iso_short_silu(t1));
+                const IsoU16 t3 = x1.v[e];
+                const IsoU16 t4 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t3)));
+                y2.v[e] = t4;
             }
             iso_store(y2, p2, s2, i, n, wide);
         };
