@@ -45,6 +45,11 @@ static const char sound[] =
     "   -> (o, l: f32[tokens, heads]) {\n"
     "    attend a, l = q, k, v { over hidden; scale_log2 H; window 4; } o = max(hidden by row) a;\n"
     "}\n"
+    "model m { input x: bf16[tokens, hidden], c: bf16[tokens, kv, hidden],\n"
+    "    q: bf16[tokens, heads, hidden];\n"
+    "    table s, t: bf16[position, kv] = rope { theta H; scaling linear; factor 2; };\n"
+    "    repeat 2 as layer { y, z = f(x, w: \"w.{2*layer+1}\"); cache k = c; o, l = g(q, k, k); }\n"
+    "    output z, o; }\n"
     "layout l { tp 2 cuts kv else tokens; op f { tp cuts hidden; } }\n"
     "schedule f when tokens <= 64 { tile 16 x 64 x 128; leaves across ctas; }\n";
 
