@@ -39,7 +39,9 @@ def formulas(eps: float) -> dict[str, Callable[..., Any]]:
         "lm_head": lm_head,
         "scaled_logits": lambda logits, temperature: logits / temperature.unsqueeze(-1),
         "vocab_lse": lambda z: torch.logsumexp(z, -1),
-        "target_logprob": target_logprob,
+        "target_logit": target_logit,
+        "token_logprob": lambda z, lse: z - lse,
+        "target_logprob": lambda z, lse, targets: target_logit(z, targets) - lse,
         "log_softmax": lambda z, lse: z - lse.unsqueeze(-1),
     }
 
@@ -80,8 +82,8 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> Tensor:
     return torch.cat((a * c - b * s, b * c + a * s), -1)
 
 
-def target_logprob(z: Tensor, lse: Tensor, targets: Tensor) -> Tensor:
-    return z.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1) - lse
+def target_logit(z: Tensor, targets: Tensor) -> Tensor:
+    return z.gather(-1, targets.long().unsqueeze(-1)).squeeze(-1)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sequences: Tensor,
