@@ -106,6 +106,8 @@ static const Fault faults[] = {
 
 #define ATTEND "attention", "row_tiles = 2"
 #define ATTEND_FILE "iso_attend.cuh"
+#define DECODE "attention", "iso_attend_decode<Op>"
+#define DECODE_FILE "iso_attend_decode.cuh"
 #define LSE "lse", "iso_row_reduce"
 
 /* Attention, log-sum-exp and barriers: tried with tests/ptx/mutants.iso. */
@@ -137,6 +139,18 @@ static const Fault more_faults[] = {
     {"keys are copied over while they are read", ATTEND, ATTEND_FILE,
      "        find_most(s, key0);\n        __syncthreads();",
      "        find_most(s, key0);\n        __syncwarp();"},
+    {"roots of splits in another order", DECODE, DECODE_FILE,
+     "join_root(ring + part * each, i, 0, start);",
+     "join_root(ring + (parts - 1 - part) * each, i, 0, start);"},
+    {"a split's root is another's", DECODE, DECODE_FILE, "int part = item < full ?",
+     "int part = item >= full ?"},
+    {"values are copied over while they are read", DECODE, DECODE_FILE,
+     "        iso_cp_async_wait<Deep::stages - 2>();\n        __syncthreads();",
+     "        iso_cp_async_wait<Deep::stages - 2>();\n        __syncwarp();"},
+    {"values are read before they come", DECODE, DECODE_FILE,
+     "iso_cp_async_wait<Deep::stages - 1>();", "iso_cp_async_wait<Deep::stages>();"},
+    {"a place is another block's", DECODE, DECODE_FILE,
+     "look_up(first + n * ISO_ATTEND_BLOCK)", "look_up(first)"},
     {"warps' values are read without a barrier", LSE, "iso_row.cuh",
      "        shared[t / 32] = v;\n    __syncthreads();", "        shared[t / 32] = v;\n"},
     {"the next part's values are written without a barrier", LSE, "iso_row.cuh",
@@ -220,7 +234,7 @@ static bool try_fault(Bench *b, const Fault *fault)
     static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_short.cuh",
                                         "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
-                                        "iso_attend.cuh"};
+                                        "iso_attend.cuh", "iso_attend_decode.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};
     Binary binary = {0};
