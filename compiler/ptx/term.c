@@ -42,7 +42,7 @@ u64 ptx_term_node(u64 operation, bool commutes, const u64 *args, int n)
 /* A constant shows its sign; all that it is not is a NaN, unless the canonical one. */
 u64 ptx_term_const(u32 bits)
 {
-    u64 flags = (bits >> 31 ? 0 : TERM_NO_SIGN) |
+    u64 flags = (bits >> 31 ? TERM_FALL : TERM_NO_SIGN) |
                 ((bits & 0x7fffffffu) <= 0x7f800000u || bits == 0x7fffffffu ? TERM_RESULT : 0);
     return reserved(mix(mix(0x636f6e7374u) ^ bits)) | flags;
 }
@@ -72,7 +72,8 @@ static u64 maximum(u64 a, u64 b)
     if (b == least && a & TERM_RESULT)
         return a;
     u64 hash = b == least ? members(a) : members(a) + members(b);
-    return TERM_MAXIMUM | TERM_RESULT | (either & TERM_NO_SIGN) | (hash & TERM_HASH);
+    return TERM_MAXIMUM | TERM_RESULT | (either & TERM_NO_SIGN) | (a & b & TERM_FALL) |
+           (hash & TERM_HASH);
 }
 
 static bool is_plain(u64 term)
@@ -80,9 +81,12 @@ static bool is_plain(u64 term)
     return (term & (TERM_NO_SIGN | TERM_RESULT)) == (TERM_NO_SIGN | TERM_RESULT);
 }
 
-/* x + 0 where x is not -0, and x * 1: x, where its NaN is the canonical one. */
+/* x + 0 where x is not -0, x * 1, and the minimum of x not above 0 and of another not below: x,
+ * where its NaN is the canonical one. */
 static bool is_unchanged(PtxOp op, u64 x, u64 by)
 {
+    if (op == PTX_MIN)
+        return x & TERM_RESULT && x & TERM_FALL && is_plain(by);
     return op == PTX_ADD ? is_plain(x) && by == ptx_term_const(0)
                          : op == PTX_MUL && x & TERM_RESULT && by == ptx_term_const(0x3f800000u);
 }
@@ -109,7 +113,9 @@ u64 ptx_term_f32(PtxOp op, const u64 *args, int n)
             return args[i];
     u64 what = ptx_term_operation(op, PTX_T_F32, PTX_T_NONE, mode);
     u64 node = ptx_term_node(what, commutes, args, n);
-    return node == TERM_POISON ? node : node | TERM_RESULT | sign_of(op, args, n);
+    bool most = op == PTX_SUB && (args[1] & TERM_MAXIMUM || args[0] == args[1]);
+    u64 falls = most ? TERM_FALL : 0;
+    return node == TERM_POISON ? node : node | TERM_RESULT | falls | sign_of(op, args, n);
 }
 
 u64 ptx_term_select(u64 then, u64 other, u64 predicate)

@@ -15,7 +15,7 @@ enum {
     TERM_LEAST = 16, /* all hashes are at least this */
 };
 
-/* What an expression shows of its value, in the term's upper bits; the hash has the other 58. */
+/* What an expression shows of its value, in the term's upper bits; the hash has the other 57. */
 #define TERM_TEST ((u64)1 << 63)     /* whether one of several values is Inf or NaN: 1 or 0 */
 #define TERM_NO_SIGN ((u64)1 << 62)  /* the sign bit is clear */
 #define TERM_RESULT ((u64)1 << 61)   /* of f32 arithmetic: a NaN is the canonical one */
@@ -23,7 +23,10 @@ enum {
 #define TERM_NOT TERM_MAXIMUM        /* of a predicate: it is turned */
 #define TERM_STEP ((u64)1 << 59)     /* of a tensor-core step, which never gives -0 */
 #define TERM_ZEROED ((u64)1 << 58)   /* of something else, then of steps of zeros: -0 is +0 now */
-#define TERM_HASH (((u64)1 << 58) - 1)
+/* Not above 0, or NaN: a negative constant, or a value less a maximum or itself. That the value is
+ * one of the maximum's is the contract's doing: where a term equals the contract's, it is. */
+#define TERM_FALL ((u64)1 << 57)
+#define TERM_HASH (((u64)1 << 57) - 1)
 
 /* What an operation is: the opcode, its types, and how it rounds or compares. */
 u64 ptx_term_operation(PtxOp op, PtxType type, PtxType from, u32 mode);
@@ -33,7 +36,8 @@ u64 ptx_term_const(u32 bits);
 /* Element `index` of input `input`. */
 u64 ptx_term_leaf(u64 input, u64 index);
 /* f32 operations as both sides write them. A maximum forgets the order of what it joins, and -inf
- * in it; +0 is not added to what has no sign, and 1 is no factor of a result. */
+ * in it; +0 is not added to what has no sign, 1 is no factor of a result, and what falls is its own
+ * minimum with what has no sign. */
 u64 ptx_term_f32(PtxOp op, const u64 *args, int n);
 /* `then` where a predicate holds, else `other`; comparisons are of f32. */
 u64 ptx_term_select(u64 then, u64 other, u64 predicate);
