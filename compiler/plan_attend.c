@@ -189,7 +189,7 @@ bool plan_attend(Planner *planner, Kernel *shape)
 
 /* Up to FEW_TOKENS they may be of as many sequences. MMA keeps a row's values twice in registers,
  * which WIDE ones have not for two tiles; decode has shared memory for two CTAs, not of WIDE. */
-enum { FEW_TOKENS = 128, NARROW = 64, WIDE = 128 };
+enum { FEW_TOKENS = 128, NARROW = 64, WIDE = 128, WGMMA_ROWS = 128 };
 
 static AttendSchedule mma_schedule(const AttendKernel *shape)
 {
@@ -210,10 +210,22 @@ static AttendSchedule decode_schedule(const AttendKernel *shape)
     return s;
 }
 
+/* Any batch, of the widths that its registers and shared memory have room for. */
+static AttendSchedule wgmma_schedule(const AttendKernel *shape)
+{
+    AttendSchedule s = {*shape, 0, ROWS_MAX};
+    s.kernel.choice = ATTEND_WGMMA;
+    s.kernel.row_tiles = WGMMA_ROWS / 16;
+    s.kernel.ahead = s.kernel.resident = 1;
+    return s;
+}
+
 int plan_attend_schedules(const AttendKernel *shape, AttendSchedule out[ATTEND_SCHEDULES])
 {
     int n = 0;
     out[n++] = decode_schedule(shape);
+    if (shape->depth <= WIDE && shape->width <= WIDE)
+        out[n++] = wgmma_schedule(shape);
     out[n++] = mma_schedule(shape);
     return n;
 }

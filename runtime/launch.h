@@ -38,6 +38,13 @@ size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
 /* Of these, the first that must be zeros. */
 size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows);
 
+/* The tensor's axis of sequences, or of positions; -1: none. */
+int attend_stored_axis(const Launch *launch, int tensor, MfCoordinate kind);
+/* Attention by wgmma: whether tensor maps can say where the operands lie, and these. */
+bool attend_maps_fit(const Launch *launch, const IsoAttendArgs *args);
+iso_status attend_maps(const Launch *launch, IsoAttendArgs *args, int64_t depth, int64_t width,
+                       IsoAttendMaps *maps);
+
 /* The groups' sizes and epilogue views, the same for a product and for the join of its roots. */
 iso_status groups_bind(const Launch *launch, bool views, IsoGemmGroup *groups);
 /* Columns of all groups, and products of the widest. */

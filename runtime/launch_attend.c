@@ -23,8 +23,7 @@ static iso_status bind_view(const Launch *launch, int binding, IsoView *out)
     return status;
 }
 
-/* The tensor's axis of sequences, or of positions; -1: none. */
-static int stored_axis(const Launch *launch, int tensor, MfCoordinate kind)
+int attend_stored_axis(const Launch *launch, int tensor, MfCoordinate kind)
 {
     const Manifest *manifest = launch->op->module->manifest;
     const MfTensor *declared = &launch->op->op->tensors[tensor];
@@ -38,7 +37,7 @@ static int stored_axis(const Launch *launch, int tensor, MfCoordinate kind)
 static int64_t stored_stride(const Launch *launch, int binding, MfCoordinate kind)
 {
     int tensor = launch->spec->bindings[binding].tensor;
-    int axis = stored_axis(launch, tensor, kind);
+    int axis = attend_stored_axis(launch, tensor, kind);
     return axis < 0 ? 0 : launch->tensors[tensor].stride[axis];
 }
 
@@ -156,6 +155,14 @@ static bool decodes(const iso_op *op, const MfSpec *decode, const MfSpec *genera
            most * group <= DECODE_TILES * decode->attend.rows;
 }
 
+/* Rows of a sequence that fill half a tile: each sequence in a tile is gone through apart. */
+static bool fills_tile(const iso_op *op, const MfSpec *wgmma, int64_t rows, int64_t most)
+{
+    int64_t group = part_size(op->module->manifest, op_part(op, ISO_PHASE_RUN),
+                              &wgmma->dims[GROUP], rows);
+    return 2 * most * group >= wgmma->attend.rows;
+}
+
 const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run *run)
 {
     int64_t most = run->keys ? run->keys->most_rows : 0;
@@ -166,7 +173,7 @@ const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run
         return by_rows;
     if (decode && decodes(op, decode, general, run->rows, most))
         return decode;
-    return wgmma ? wgmma : general;
+    return wgmma && fills_tile(op, wgmma, run->rows, most) ? wgmma : general;
 }
 
 /* ---- decode's workspace ---------------------------------------------------------------------- */
@@ -222,7 +229,7 @@ static int64_t most_keys(const Launch *launch)
         return keys->most_keys;
     if (keys && keys->block_table)
         return keys->block_table_stride * keys->page;
-    int axis = stored_axis(launch, tensor, MF_POSITION);
+    int axis = attend_stored_axis(launch, tensor, MF_POSITION);
     return axis < 0 ? 1 : launch->tensors[tensor].shape[axis];
 }
 
@@ -231,8 +238,8 @@ static iso_status check_extent(const Launch *launch, int binding)
 {
     int tensor = launch->spec->bindings[binding].tensor;
     const iso_tensor *t = &launch->tensors[tensor];
-    int sequence = stored_axis(launch, tensor, MF_SEQUENCE);
-    int position = stored_axis(launch, tensor, MF_POSITION);
+    int sequence = attend_stored_axis(launch, tensor, MF_SEQUENCE);
+    int position = attend_stored_axis(launch, tensor, MF_POSITION);
     int64_t steps = 0;
     if (sequence >= 0)
         steps += (t->shape[sequence] - 1) * t->stride[sequence] / STEP;
@@ -265,9 +272,37 @@ static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *gr
     return status ? status : counters_ready(launch, (size_t)s.counters);
 }
 
-iso_status launch_attend(const Launch *launch)
+static iso_status bind_args(const Launch *launch, IsoAttendArgs *args)
+{
+    iso_status status = bind_views(launch, args);
+    return status ? status : bind_keys(launch, args);
+}
+
+static iso_status launch_bound(const Launch *launch, IsoAttendArgs bound)
 {
     const MfKernel *kernel = &launch->op->module->manifest->kernels[launch->spec->kernel];
+    IsoAttendArgs args = bound;
+    IsoAttendMaps maps;
+    iso_status status = ISO_OK;
+    memset(&maps, 0, sizeof maps);
+    choose_tile(&launch->spec->attend, &args);
+    Grid grid = {.y = (unsigned)args.heads, .z = 1, .threads = (unsigned)kernel->threads,
+                 .shared_bytes = (size_t)kernel->shared_bytes};
+    grid.x = (unsigned)(ceil_div(args.rows, args.tile_tokens) *
+                        ceil_div(args.group, args.tile_group));
+    if (launch->spec->attend.kernel == MF_ATTEND_DECODE)
+        status = set_decode(launch, &args, &grid);
+    if (launch->spec->attend.kernel == MF_ATTEND_WGMMA)
+        status = attend_maps(launch, &args, dim_size(launch, DEPTH), dim_size(launch, WIDTH),
+                             &maps);
+    void *parameters[] = {&args, &maps};
+    return status ? status : launch_kernel(launch, &grid, parameters);
+}
+
+/* What tensor maps cannot say, such as small pages, is the general kernel's. */
+iso_status launch_attend(const Launch *launch)
+{
+    Launch own = *launch;
     IsoAttendArgs args;
     memset(&args, 0, sizeof args);
     args.rows_dev = launch->run->rows_device;
@@ -276,18 +311,10 @@ iso_status launch_attend(const Launch *launch)
     args.heads = (int)dim_size(launch, HEADS);
     if (args.rows <= 0 || args.group <= 0 || args.heads <= 0)
         return ISO_OK;
-    choose_tile(&launch->spec->attend, &args);
-    iso_status status = bind_views(launch, &args);
-    if (!status)
-        status = bind_keys(launch, &args);
+    iso_status status = bind_args(launch, &args);
     if (status)
         return status;
-    Grid grid = {.y = (unsigned)args.heads, .z = 1, .threads = (unsigned)kernel->threads,
-                 .shared_bytes = (size_t)kernel->shared_bytes};
-    grid.x = (unsigned)(ceil_div(args.rows, args.tile_tokens) *
-                        ceil_div(args.group, args.tile_group));
-    if (launch->spec->attend.kernel == MF_ATTEND_DECODE)
-        status = set_decode(launch, &args, &grid);
-    void *parameters[] = {&args};
-    return status ? status : launch_kernel(launch, &grid, parameters);
+    if (launch->spec->attend.kernel == MF_ATTEND_WGMMA && !attend_maps_fit(launch, &args))
+        own.spec = find_kernel(launch->op, MF_ATTEND_MMA);
+    return launch_bound(&own, args);
 }

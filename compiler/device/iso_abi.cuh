@@ -214,6 +214,16 @@ typedef struct IsoRowArgs {
 //   shared  dynamic, the manifest's bytes
 //   workspace, counters   none
 //
+// iso_attend_wgmma<Op>(IsoAttendArgs, IsoAttendMaps)
+//   needs   as iso_attend; pages of multiples of 8 keys
+//   block   384, 1, 1; the rest as iso_attend
+//   maps    bf16 or f16, four dimensions, 128-byte swizzle, no interleave, element strides 1, fill
+//           of zeros, L2 promotion free; axes of size 1 have any stride that is a multiple of 16:
+//             q      dims {elements, group, heads, rows}, box {64, tile_group, 1, tile_tokens}
+//             k, v   dims {elements, heads, stored positions, stored sequences}, box
+//                    {64, 1, piece, 1}; values that are the same for all heads (stride 0): 1 head
+//           piece is 128, or with a block_table the greatest power of two that divides both
+//
 // iso_attend_decode:
 //   block   128, 1, 1
 //   grid    any; no more CTAs than have room at once is best

@@ -1,13 +1,13 @@
 // Attention by wgmma: prefill, chunks of it and training. Owns nothing; the launch rule is in
-// iso_abi.cuh, the arithmetic LANGUAGE.md's 6.13, the rows of a tile and what they may see
-// iso_attend.cuh's.
+// iso_abi.cuh, the arithmetic LANGUAGE.md's 6.13; the tile's rows and its copies are
+// iso_attend_tile.cuh's.
 //
-// A CTA has 128 rows. One warp copies their queries, and blocks of keys and of values by the copy
+// A CTA has 128 rows. Two warps copy queries, blocks of keys and blocks of values by the copy
 // engine; two warpgroups have 64 rows each. A thread's 32 weights of a row in a block are the
 // clause's lane threadIdx % 4, and stay in registers as the left operand of the values' product.
 // The warpgroups take turns at the tensor cores, so that the exponentials of one are computed under
-// the products of the other; in a run of blocks that all rows see, a warpgroup's own next scores
-// are under way too. Values of the splits before wait in shared memory.
+// the products of the other; in a run of blocks that all rows see, a block's values are multiplied
+// beside the next one's scores. Values of the splits before wait in shared memory.
 //
 // Keys that no row of the sequence in the tile sees may be copied. Where rows see different keys of
 // a block, the weights of the unseen are +0; if a value of the block is NaN or Inf, each row gets
@@ -15,68 +15,8 @@
 #ifndef ISO_ATTEND_WGMMA_CUH
 #define ISO_ATTEND_WGMMA_CUH
 
-#include "iso_attend.cuh"
+#include "iso_attend_tile.cuh"
 #include "iso_wgmma.cuh"
-
-enum {
-    ISO_ATTEND_WGMMA_ROWS = 128,
-    ISO_ATTEND_WGMMA_THREADS = 384,
-    ISO_ATTEND_PANEL = ISO_ATTEND_BLOCK * 128, // bytes of 64 columns of 128 rows
-    ISO_ATTEND_BAR_TURN = 1,                   // and 2: the warpgroups' turns
-    ISO_ATTEND_BAR_ODD = 3,                    // and 4: of the warps of one
-};
-
-// Bytes of shared memory, from a multiple of 1024 on; two stages of keys and of values.
-template <class Op> struct IsoAttendWgmmaPlan {
-    static constexpr int steps = Op::depth / 16;
-    static constexpr int q_panels = (Op::depth + 63) / 64, v_panels = (Op::width + 63) / 64;
-    static constexpr int regs = Op::width / 2; // of the values' product in one thread
-    static constexpr int k_bytes = q_panels * ISO_ATTEND_PANEL;
-    static constexpr int v_bytes = v_panels * ISO_ATTEND_PANEL;
-    static constexpr int total_bytes = Op::width * ISO_ATTEND_WGMMA_ROWS * 4;
-    static constexpr int k_at = k_bytes, v_at = k_at + 2 * k_bytes, total_at = v_at + 2 * v_bytes;
-    static constexpr int shared_bytes = 1024 + total_at + total_bytes;
-
-    static_assert(Op::depth % 16 == 0 && Op::width % 32 == 0, "whole steps, whole quads of blocks");
-    static_assert(Op::depth <= 128 && Op::width <= 128, "registers and shared memory");
-    static_assert(Op::split % ISO_ATTEND_BLOCK == 0, "splits are whole blocks");
-};
-
-// What the warps tell each other.
-struct IsoAttendWgmmaShared {
-    unsigned long long q_full, k_full[2], k_empty[2], v_full[2], v_empty[2];
-    int sequence[ISO_ATTEND_WGMMA_ROWS]; // of each token of the tile
-    int lo[ISO_ATTEND_WGMMA_ROWS], hi[ISO_ATTEND_WGMMA_ROWS]; // keys that it sees; none: equal
-    unsigned first[4]; // a bit for each token: none before it is of its sequence
-    float order[8];
-    int odd[2][2];     // of each warpgroup: blocks passed with a value that is no number
-};
-
-// Stage and phase of the n-th block that a CTA passes.
-struct IsoAttendPlace {
-    int stage;
-    unsigned phase;
-
-    ISO_INLINE IsoAttendPlace of(int n) {
-        return IsoAttendPlace{n & 1, (unsigned)n >> 1 & 1};
-    }
-};
-
-ISO_INLINE void iso_barrier_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-ISO_INLINE void iso_barrier_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-ISO_INLINE void iso_tma_load_4d(unsigned dst, const void *map, unsigned bar, int c0, int c1, int c2,
-                                int c3) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(dst),
-                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-                 : "memory");
-}
 
 // iso_wgmma_desc with a stride of 1024, its words apart: what changes from step to step is the low
 // one, which has room for any address.
@@ -87,173 +27,49 @@ ISO_INLINE unsigned long long iso_attend_desc(unsigned low) {
     return (unsigned long long)(1u << 30 | 1024 >> 4) << 32 | low;
 }
 
-// The exponential of numbers that are not above 0, or NaN.
-template <class Op> ISO_INLINE float iso_attend_weight(float x) {
+// The exponential of numbers that are not above 0, or NaN, stage by stage: in a row of independent
+// instructions none waits for the one before.
+template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
     if constexpr (Op::degree == 0) {
-        return Op::weight(x);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            x[i] = Op::weight(x[i]);
+        }
     } else {
-        float c = iso_max(x, -127.0f), t = iso_add(c, ISO_ROUNDER);
-        float r = iso_sub(c, iso_sub(t, ISO_ROUNDER));
-        float p;
-        if constexpr (Op::degree == 6) {
-            p = iso_exp2_near_zero(r);
-        } else {
-            p = iso_fma(0x1.c2a256p-5f, r, 0x1.f00c5p-3f);
-            p = iso_fma(iso_fma(p, r, 0x1.62f5fap-1f), r, 1.0f);
-        }
-        return iso_scale_once(p, t);
-    }
-}
-
-// --- the tile's tokens ---
-
-template <class Op> struct IsoAttendTokens {
-    const IsoAttendArgs &args;
-    IsoAttendWgmmaShared &shared;
-    int token0, tokens; // of the tile
-
-    __device__ __forceinline__ int2 keys_of(int token, int sequence) const {
-        if (sequence < 0) {
-            return make_int2(0, 0);
-        }
-        int position = args.position[token], from = 0, end = 0x7FFFFFFF;
-        if constexpr (Op::causal) {
-            end = position + 1;
-        }
-        if (args.length) {
-            end = iso_attend_min(end, args.length[sequence]);
-        }
-        if constexpr (Op::window > 0) {
-            from = iso_attend_max(0, position + 1 - Op::window);
-        }
-        return from < end ? make_int2(from, end) : make_int2(0, 0);
-    }
-
-    // By the first 128 threads, in two parts with a barrier between and one after.
-    __device__ __forceinline__ void open() {
-        int r = threadIdx.x;
-        int own = r < tokens ? iso_attend_max(args.sequence[token0 + r], -1) : ISO_ATTEND_NO_ROW;
-        int2 keys = r < tokens ? keys_of(token0 + r, own) : make_int2(0, 0);
-        shared.sequence[r] = own;
-        shared.lo[r] = keys.x;
-        shared.hi[r] = keys.y;
-    }
-    __device__ __forceinline__ void find_first() {
-        int r = threadIdx.x, own = shared.sequence[r];
-        bool first = r < tokens && (r == 0 || shared.sequence[r - 1] != own);
-        for (int before = r - 2; first && before >= 0; --before) {
-            first = shared.sequence[before] != own;
-        }
-        unsigned bits = __ballot_sync(0xFFFFFFFFu, first);
-        if (r % 32 == 0) {
-            shared.first[r / 32] = bits;
-        }
-    }
-
-    ISO_INLINE int over_lanes_min(int x) {
+        constexpr float d6[] = {0x1.417a7p-13f,  0x1.5f0948p-10f, 0x1.3b2dd2p-7f, 0x1.c6af7ap-5f,
+                                0x1.ebfbdcp-3f, 0x1.62e43p-1f,   1.0f};
+        constexpr float d3[] = {0x1.c2a256p-5f, 0x1.f00c5p-3f, 0x1.62f5fap-1f, 1.0f};
+        float t[N], p[N];
 #pragma unroll
-        for (int by = 16; by > 0; by /= 2) {
-            x = iso_attend_min(x, __shfl_xor_sync(0xFFFFFFFFu, x, by));
+        for (int i = 0; i < N; ++i) {
+            x[i] = iso_max(x[i], -127.0f);
         }
-        return x;
-    }
-
-    __device__ __forceinline__ IsoAttendRange range_of(int sequence) const {
-        IsoAttendRange range{0x7FFFFFFF, 0, 0, 0x7FFFFFFF};
-        for (int r = threadIdx.x % 32; r < tokens; r += 32) {
-            int lo = shared.lo[r], hi = shared.hi[r];
-            if (shared.sequence[r] == sequence && lo < hi) {
-                range.lo = iso_attend_min(range.lo, lo);
-                range.hi = iso_attend_max(range.hi, hi);
-                range.all_lo = iso_attend_max(range.all_lo, lo);
-                range.all_hi = iso_attend_min(range.all_hi, hi);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            t[i] = iso_add(x[i], ISO_ROUNDER);
+        }
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            p[i] = iso_sub(t[i], ISO_ROUNDER);
+        }
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            x[i] = iso_sub(x[i], p[i]);
+            p[i] = Op::degree == 6 ? d6[0] : d3[0];
+        }
+#pragma unroll
+        for (int k = 1; k <= Op::degree; ++k) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                p[i] = iso_fma(p[i], x[i], Op::degree == 6 ? d6[k] : d3[k < 4 ? k : 3]);
             }
         }
-        range.lo = over_lanes_min(range.lo);
-        range.hi = -over_lanes_min(-range.hi);
-        range.all_lo = -over_lanes_min(-range.all_lo);
-        range.all_hi = over_lanes_min(range.all_hi);
-        return range;
-    }
-};
-
-ISO_INLINE bool iso_attend_mixed(const IsoAttendRange &range, int block) {
-    return range.all_lo > block || range.all_hi < block + ISO_ATTEND_BLOCK;
-}
-
-// Calls body.attend for each sequence of the tile, in the order of their first tokens.
-template <class Body>
-ISO_INLINE void iso_attend_sequences(const IsoAttendWgmmaShared &shared, Body &body) {
-#pragma unroll 1
-    for (int word = 0; word < 4; ++word) {
-#pragma unroll 1
-        for (unsigned bits = shared.first[word]; bits; bits &= bits - 1) {
-            body.attend(shared.sequence[word * 32 + __ffs(bits) - 1]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            x[i] = iso_scale_once(p[i], t[i]);
         }
     }
 }
-
-// --- the warps that copy: keys the first, values the second ---
-
-template <class Op, bool Values> struct IsoAttendProducer {
-    using Plan = IsoAttendWgmmaPlan<Op>;
-    static constexpr int panels = Values ? Plan::v_panels : Plan::q_panels;
-    const IsoAttendArgs &args;
-    const IsoAttendMaps &maps;
-    const IsoAttendTokens<Op> &tile;
-    IsoAttendWgmmaShared &shared;
-    unsigned smem;
-    int head, n; // n: blocks copied
-
-    __device__ __forceinline__ void load_queries(int member) {
-        if (threadIdx.x % 32 == 0) {
-            unsigned bar = iso_shared(&shared.q_full);
-            iso_mbar_expect(bar, Plan::q_panels * 128 * args.tile_group * args.tile_tokens);
-#pragma unroll
-            for (int i = 0; i < Plan::q_panels; ++i) {
-                iso_tma_load_4d(smem + i * ISO_ATTEND_PANEL, &maps.q, bar, i * 64, member, head,
-                                tile.token0);
-            }
-        }
-    }
-
-    // One lane has one piece of the block; a piece that no row sees is of no sequence: zeros.
-    __device__ __forceinline__ void load(int block, int2 place) {
-        const IsoTensorMap &map = Values ? maps.v : maps.k;
-        unsigned full = iso_shared(Values ? shared.v_full : shared.k_full);
-        unsigned empty = iso_shared(Values ? shared.v_empty : shared.k_empty);
-        IsoAttendPlace at = IsoAttendPlace::of(n);
-        int lane = threadIdx.x % 32, own_head = !Values || args.v.stride[1] ? head : 0;
-        unsigned to = smem + (Values ? Plan::v_at : Plan::k_at) +
-                      at.stage * panels * ISO_ATTEND_PANEL + lane * args.piece * 128;
-        iso_mbar_wait(empty + 8 * at.stage, at.phase ^ 1);
-        if (lane == 0) {
-            iso_mbar_expect(full + 8 * at.stage, panels * ISO_ATTEND_PANEL);
-        }
-        __syncwarp();
-        if (lane < ISO_ATTEND_BLOCK / args.piece) {
-#pragma unroll
-            for (int i = 0; i < panels; ++i) {
-                iso_tma_load_4d(to + i * ISO_ATTEND_PANEL, &map, full + 8 * at.stage, i * 64,
-                                own_head, place.y, place.x);
-            }
-        }
-        __syncwarp();
-        ++n;
-    }
-
-    __device__ __forceinline__ void attend(int sequence) {
-        IsoAttendRange range = tile.range_of(sequence);
-#pragma unroll 1
-        for (int block = range.lo / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK; block < range.hi;
-             block += ISO_ATTEND_BLOCK) {
-            int key = block + (int)threadIdx.x % 32 * args.piece;
-            bool seen = key < range.hi && key + args.piece > range.lo &&
-                        key < block + ISO_ATTEND_BLOCK;
-            load(block, seen ? iso_attend_place(args, sequence, key) : make_int2(-1, 0));
-        }
-    }
-};
 
 // --- a warpgroup with 64 rows ---
 
@@ -264,26 +80,26 @@ template <class Op> struct IsoAttendConsumer {
     const IsoAttendArgs &args;
     const IsoAttendTokens<Op> &tile;
     IsoAttendWgmmaShared &shared;
-    unsigned smem;
-    int head, member0;     // of the tile's rows
-    int group, warp, lane; // of the consumers; in the warpgroup
-    int n;                 // blocks passed
-    int tokens;            // of this thread's rows, 8 apart: 16 bits each
+    int n;                        // blocks passed
+    int tokens;                   // of this thread's rows, 8 apart: 16 bits each
     int sequence;
-    int first_split;       // that a row of the sequence sees
-    float m[2], sum[2], alpha[2];     // of the split; sum: of this lane
-    float total_m[2], total_l[2];     // of the splits before
-    float s[64], o[regs]; // scores, then weights, of a block; values
-    unsigned p[32];       // weights, rounded
+    float m[2], sum[2], alpha[2]; // of the split; sum: of this lane
+    float s[64], o[regs];         // scores, then weights, of a block; values
+    unsigned p[32];               // weights, rounded
+
+    ISO_INLINE unsigned smem() { return iso_shared(iso_attend_dynamic); }
+    ISO_INLINE int lane() { return iso_attend_thread() % 32; }
+    ISO_INLINE int group() { return iso_attend_thread() / 128 - 1; }
 
     // --- rows ---
 
-    __device__ __forceinline__ int row_of(int h) const {
-        return group * 64 + warp * 16 + h * 8 + lane / 4;
+    ISO_INLINE int row_of(int h) {
+        int thread = iso_attend_thread() - 128;
+        return thread / 32 * 16 + h * 8 + thread % 32 / 4;
     }
     __device__ __forceinline__ int token_of(int h) const { return tokens >> 16 * h & 0xFFFF; }
     __device__ __forceinline__ int member_of(int h) const {
-        return member0 + row_of(h) % args.tile_group;
+        return shared.member0 + row_of(h) % args.tile_group;
     }
     // Rows that do not exist have the last token's place, which then has no token.
     __device__ __forceinline__ void find_tokens() {
@@ -312,21 +128,21 @@ template <class Op> struct IsoAttendConsumer {
     // --- products ---
 
     __device__ __forceinline__ void wait_turn() {
-        iso_barrier_sync(ISO_ATTEND_BAR_TURN + group, 256);
+        iso_barrier_sync(ISO_ATTEND_BAR_TURN + group(), 256);
     }
     __device__ __forceinline__ void pass_turn() {
-        iso_barrier_arrive(ISO_ATTEND_BAR_TURN + 1 - group, 256);
+        iso_barrier_arrive(ISO_ATTEND_BAR_TURN + 1 - group(), 256);
     }
 
-    __device__ __forceinline__ void release(unsigned long long *empty, int stage) {
-        if (lane == 0) {
+    ISO_INLINE void release(unsigned long long *empty, int stage) {
+        if (lane() == 0) {
             iso_mbar_arrive(iso_shared(&empty[stage]));
         }
     }
 
     __device__ __forceinline__ void multiply_keys(int stage) {
-        unsigned a = iso_attend_desc_low(smem + group * 8192, 16);
-        unsigned b = iso_attend_desc_low(smem + Plan::k_at + stage * Plan::k_bytes, 16);
+        unsigned a = iso_attend_desc_low(smem() + group() * 8192, 16);
+        unsigned b = iso_attend_desc_low(smem() + Plan::k_at + stage * Plan::k_bytes, 16);
         iso_pin(s);
         iso_wgmma_fence();
 #pragma unroll
@@ -339,7 +155,7 @@ template <class Op> struct IsoAttendConsumer {
     }
 
     __device__ __forceinline__ void multiply_values(int stage) {
-        unsigned b = iso_attend_desc_low(smem + Plan::v_at + stage * Plan::v_bytes,
+        unsigned b = iso_attend_desc_low(smem() + Plan::v_at + stage * Plan::v_bytes,
                                          ISO_ATTEND_PANEL);
         iso_pin(o);
         iso_wgmma_fence();
@@ -375,14 +191,14 @@ template <class Op> struct IsoAttendConsumer {
         return !Mixed || (key >= keys.x && key < keys.y);
     }
 
-    // Exponents of 2 in place of scores; the maximum of row h and of what it had before.
+    // Exponents of 2 in place of scores; the maximum of row h in this thread.
     template <bool Mixed>
     __device__ __forceinline__ float most_of(int h, int key0, int2 keys) {
         float most[4];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
+        for (int i = 0; i < 8; ++i) {
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
+            for (int j = 0; j < 4; ++j) {
                 int at = element(h, j, i);
                 float t = iso_mul(s[at], iso_bits_f32(Op::scale));
                 if constexpr (Op::capped) {
@@ -393,39 +209,69 @@ template <class Op> struct IsoAttendConsumer {
                 most[j] = i == 0 ? hidden : iso_max(most[j], hidden);
             }
         }
-        float x = iso_max(iso_max(most[0], most[1]), iso_max(most[2], most[3]));
-        x = iso_max(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
-        x = iso_max(x, __shfl_xor_sync(0xFFFFFFFFu, x, 2));
-        return iso_max(m[h], x);
+        return iso_max(iso_max(most[0], most[1]), iso_max(most[2], most[3]));
     }
 
-    // Weights of scores, and their sums. After the first block of a run all rows that see keys have
-    // begun, but that this block may start a split.
-    template <bool Mixed, bool First>
-    __device__ __forceinline__ void weigh(int block, bool starts) {
-        int key0 = block + lane % 4 * 2;
+    // Weights of row h in place of exponents, some of each part at a time, and their sum.
+    template <bool Mixed>
+    __device__ __forceinline__ float weigh_row(int h, int key0, int2 keys) {
+        constexpr int each = ISO_ATTEND_BATCH / 4;
+        float part[4];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            int2 keys = First ? keys_of(h) : make_int2(0, 0);
-            float most = most_of<Mixed>(h, key0, keys), part[4];
-            float fall = iso_attend_weight<Op>(iso_sub(m[h], most));
-            bool counts = First ? sees(keys, block / Op::split * Op::split, block) &&
-                                      sees(keys, block, block + ISO_ATTEND_BLOCK)
-                                : !starts;
-            alpha[h] = counts ? fall : 1.0f;
-            m[h] = most;
+        for (int i = 0; i < 8; i += each) {
+            float x[4 * each];
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
+            for (int e = 0; e < 4 * each; ++e) {
+                x[e] = iso_sub(s[element(h, e / each, i + e % each)], m[h]);
+            }
+            iso_attend_weights<Op>(x);
 #pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    int at = element(h, j, i);
-                    float x = iso_attend_weight<Op>(iso_sub(s[at], most));
-                    s[at] = is_seen<Mixed>(at, key0, keys) ? x : 0.0f;
-                    part[j] = i == 0 ? s[at] : iso_add(part[j], s[at]);
+            for (int e = 0; e < each; ++e) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    int at = element(h, j, i + e);
+                    s[at] = is_seen<Mixed>(at, key0, keys) ? x[j * each + e] : 0.0f;
+                    part[j] = i + e == 0 ? s[at] : iso_add(part[j], s[at]);
                 }
             }
-            sum[h] = iso_add(iso_mul(sum[h], alpha[h]),
-                             iso_add(iso_add(part[0], part[1]), iso_add(part[2], part[3])));
+        }
+        return iso_add(iso_add(part[0], part[1]), iso_add(part[2], part[3]));
+    }
+
+    // Weights of scores, and their sums. First: the block is the first of a run, and maybe mixed;
+    // after it all rows that see keys have begun, but that a later block may start a split.
+    template <bool First>
+    __device__ __forceinline__ void weigh(int block, bool starts) {
+        int key0 = First ? block + lane() % 4 * 2 : 0;
+        int2 keys[2];
+        float most[2], fall[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            keys[h] = First ? keys_of(h) : make_int2(0, 0);
+            most[h] = most_of<First>(h, key0, keys[h]);
+        }
+#pragma unroll
+        for (int by = 1; by <= 2; ++by) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                most[h] = iso_max(most[h], __shfl_xor_sync(0xFFFFFFFFu, most[h], by));
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            most[h] = iso_max(m[h], most[h]);
+            fall[h] = iso_sub(m[h], most[h]);
+            m[h] = most[h];
+        }
+        iso_attend_weights<Op>(fall);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            bool counts = First ? sees(keys[h], block / Op::split * Op::split, block) &&
+                                      sees(keys[h], block, block + ISO_ATTEND_BLOCK)
+                                : !starts;
+            alpha[h] = counts ? fall[h] : 1.0f;
+            float x = weigh_row<First>(h, key0, keys[h]);
+            sum[h] = iso_add(iso_mul(sum[h], alpha[h]), x);
         }
     }
 
@@ -447,11 +293,11 @@ template <class Op> struct IsoAttendConsumer {
 
     __device__ __forceinline__ bool is_odd(int stage) {
         constexpr unsigned inf = Op::values_f16 ? 0x7C00u : 0x7F80u;
-        unsigned v = smem + Plan::v_at + stage * Plan::v_bytes;
-        int *flag = &shared.odd[group][n & 1];
+        unsigned v = smem() + Plan::v_at + stage * Plan::v_bytes;
+        int thread = iso_attend_thread() - 128, *flags = shared.odd[n & 1];
         bool odd = false;
 #pragma unroll 4
-        for (int i = warp * 32 + lane; i < Plan::v_bytes / 16; i += 128) {
+        for (int i = thread % 128; i < Plan::v_bytes / 16; i += 128) {
             unsigned x[4];
             iso_shared_load16(x, v + i * 16);
 #pragma unroll
@@ -459,11 +305,16 @@ template <class Op> struct IsoAttendConsumer {
                 odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf;
             }
         }
-        if (__ballot_sync(0xFFFFFFFFu, odd) && lane == 0) {
-            *flag = n + 1;
+        if (odd) {
+            flags[thread / 32] = n + 1;
         }
-        iso_barrier_sync(ISO_ATTEND_BAR_ODD + group, 128);
-        return *(volatile int *)flag == n + 1;
+        iso_barrier_sync(ISO_ATTEND_BAR_ODD + group(), 128);
+        bool any = false;
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            any |= iso_attend_peek(&flags[thread / 128 * 4 + w]) == n + 1;
+        }
+        return any;
     }
 
     // Two neighbouring values of one column, those outside [from, to) as zeros.
@@ -497,7 +348,8 @@ template <class Op> struct IsoAttendConsumer {
 
     // In a thread's own memory, since this is rare and registers are not.
     __device__ __forceinline__ void multiply_by_rows(int block, int stage) {
-        unsigned v = smem + Plan::v_at + stage * Plan::v_bytes;
+        unsigned v = smem() + Plan::v_at + stage * Plan::v_bytes;
+        int lane = iso_attend_thread() % 32;
         int2 low = keys_of(0), high = keys_of(1);
         unsigned weights[32];
         float out[regs];
@@ -528,9 +380,9 @@ template <class Op> struct IsoAttendConsumer {
         }
     }
 
-    // --- runs of blocks in one split: all but single ones are seen by all rows ---
+    // --- runs of blocks: all but single ones are seen by all rows ---
 
-    template <bool Mixed> __device__ __forceinline__ void first_block(int block) {
+    __device__ __forceinline__ void first_block(int block) {
         IsoAttendPlace at = IsoAttendPlace::of(n);
         iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
         wait_turn();
@@ -539,7 +391,7 @@ template <class Op> struct IsoAttendConsumer {
         iso_wgmma_wait<0>();
         iso_pin(s);
         release(shared.k_empty, at.stage);
-        weigh<Mixed, true>(block, false);
+        weigh<true>(block, false);
         pack();
         scale_out();
     }
@@ -567,9 +419,11 @@ template <class Op> struct IsoAttendConsumer {
             m[h] = starts ? iso_bits_f32(0xFF800000u) : m[h];
             sum[h] = starts ? 0.0f : sum[h];
         }
-        weigh<false, false>(block, starts);
-        if (lane == 0) {
-            shared.order[group * 4 + warp] = iso_add(sum[0], sum[1]);
+        weigh<false>(block, starts);
+        // Memory is written in order: ptxas moves no weights behind the wait.
+        int thread = iso_attend_thread();
+        if (thread % 32 == 0) {
+            shared.order[thread / 32 - 4] = iso_add(sum[0], sum[1]);
         }
         iso_wgmma_wait<0>();
         iso_pin(o);
@@ -618,9 +472,10 @@ template <class Op> struct IsoAttendConsumer {
         clear_out();
     }
 
-    __device__ __forceinline__ unsigned total_at(int i) const {
-        return smem + Plan::total_at + ((i * 2 + group) * 128 + warp * 32 + lane) * 16;
+    ISO_INLINE unsigned totals() {
+        return smem() + Plan::total_at + (iso_attend_thread() - 128) * 16;
     }
+    static constexpr int total_step = 256 * 16;
 
     // The values of all splits so far, in place of those of the one from `start` on: joined to
     // those of the splits before, where both are there.
@@ -628,24 +483,29 @@ template <class Op> struct IsoAttendConsumer {
                                               const float (&sum)[2]) {
         float left[2], right[2];
         bool here[2], before[2];
+        unsigned own = totals();
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
+            int row = row_of(h);
+            float total_m = shared.total_m[row], total_l = shared.total_l[row];
             float pair = iso_add(sum[h], __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1));
             float l = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
-            float most = iso_max(total_m[h], m[h]);
+            float most = iso_max(total_m, m[h]);
             int2 keys = keys_of(h);
             here[h] = sees(keys, start, start + Op::split);
             before[h] = sees(keys, 0, start);
-            left[h] = Op::weight(iso_sub(total_m[h], most));
+            left[h] = Op::weight(iso_sub(total_m, most));
             right[h] = Op::weight(iso_sub(m[h], most));
-            float both = iso_add(iso_mul(total_l[h], left[h]), iso_mul(l, right[h]));
-            total_m[h] = !here[h] ? total_m[h] : before[h] ? most : m[h];
-            total_l[h] = !here[h] ? total_l[h] : before[h] ? both : l;
+            float both = iso_add(iso_mul(total_l, left[h]), iso_mul(l, right[h]));
+            __syncwarp();
+            shared.total_m[row] = !here[h] ? total_m : before[h] ? most : m[h];
+            shared.total_l[row] = !here[h] ? total_l : before[h] ? both : l;
         }
-        if (start >= first_split + Op::split) {
+        __syncwarp();
+        if (start > range_lo()) {
 #pragma unroll
             for (int i = 0; i < regs / 4; ++i) {
-                float4 t = iso_shared_load_f4(total_at(i));
+                float4 t = iso_shared_load_f4(own + i * total_step);
                 float total[4] = {t.x, t.y, t.z, t.w};
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
@@ -659,22 +519,23 @@ template <class Op> struct IsoAttendConsumer {
     }
 
     __device__ __forceinline__ void keep_total() {
+        unsigned own = totals();
 #pragma unroll
         for (int i = 0; i < regs / 4; ++i) {
-            iso_shared_store_f4(total_at(i), make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2],
-                                                         o[4 * i + 3]));
+            iso_shared_store_f4(own + i * total_step, make_float4(o[4 * i], o[4 * i + 1],
+                                                                  o[4 * i + 2], o[4 * i + 3]));
         }
     }
 
     // --- results ---
 
-    __device__ __forceinline__ void join_sink(int h) {
-        const float *sinks = (const float *)args.sinks.ptr + head * args.sinks.stride[1];
+    __device__ __forceinline__ void join_sink(int h, float &total_m, float &total_l) {
+        const float *sinks = (const float *)args.sinks.ptr + blockIdx.y * args.sinks.stride[1];
         float sink = member_of(h) < args.group ? sinks[member_of(h) * args.sinks.stride[2]] : 0.0f;
-        float x = iso_mul(sink, ISO_LOG2E), most = iso_max(total_m[h], x);
-        float left = Op::weight(iso_sub(total_m[h], most));
-        total_l[h] = iso_add(iso_mul(total_l[h], left), Op::weight(iso_sub(x, most)));
-        total_m[h] = most;
+        float x = iso_mul(sink, ISO_LOG2E), most = iso_max(total_m, x);
+        float left = Op::weight(iso_sub(total_m, most));
+        total_l = iso_add(iso_mul(total_l, left), Op::weight(iso_sub(x, most)));
+        total_m = most;
 #pragma unroll
         for (int i = 0; i < regs; i += 4) {
             o[i + 2 * h] = iso_mul(o[i + 2 * h], left);
@@ -683,43 +544,38 @@ template <class Op> struct IsoAttendConsumer {
     }
 
     __device__ __forceinline__ long long place_in(const IsoView &to, int h) const {
-        return head * to.stride[1] + (tile.token0 + token_of(h)) * to.stride[0] +
+        return blockIdx.y * to.stride[1] + (shared.token0 + token_of(h)) * to.stride[0] +
                member_of(h) * to.stride[2];
     }
 
+    // Sixteen of a thread's values: four blocks of eight columns from `column` on, of two rows.
+    typedef float Values[16];
+
     // The four lanes of a row exchange pairs, so that each stores eight neighbouring columns.
-    __device__ __forceinline__ void store_wide(int h, bool own, bool any) const {
-        unsigned short *row = (unsigned short *)args.o.ptr + (own ? place_in(args.o, h) : 0);
+    __device__ __forceinline__ void store_wide(const Values &x, int h, int column, bool own) const {
+        unsigned words[4];
 #pragma unroll
-        for (int i = 0; i < regs; i += 16) {
-            unsigned words[4];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                float x = iso_div(o[i + 4 * j + 2 * h], total_l[h]);
-                float y = iso_div(o[i + 4 * j + 2 * h + 1], total_l[h]);
-                words[j] = (unsigned)Op::value(any ? x : 0.0f) |
-                           (unsigned)Op::value(any ? y : 0.0f) << 16;
-            }
-            iso_quad_transpose(words);
-            if (own) {
-                *(uint4 *)(row + 2 * i + lane % 4 * 8) =
-                    make_uint4(words[0], words[1], words[2], words[3]);
-            }
+        for (int j = 0; j < 4; ++j) {
+            words[j] = (unsigned)Op::value(x[4 * j + 2 * h]) |
+                       (unsigned)Op::value(x[4 * j + 2 * h + 1]) << 16;
+        }
+        iso_quad_transpose(words);
+        if (own) {
+            unsigned short *row = (unsigned short *)args.o.ptr + place_in(args.o, h);
+            *(uint4 *)(row + column + lane() % 4 * 8) =
+                make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 
-    __device__ __forceinline__ void store_row(int h, bool own, bool any) const {
+    __device__ __forceinline__ void store_each(const Values &x, int h, int column, bool own) const {
         typename Op::Value *row =
             (typename Op::Value *)args.o.ptr + (own ? place_in(args.o, h) : 0);
+        int first = column + lane() % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < regs; i += 4) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                int column = 2 * i + lane % 4 * 2 + e;
-                float x = iso_div(o[i + 2 * h + e], total_l[h]);
-                if (own) {
-                    row[column * args.o.stride[4]] = Op::value(any ? x : 0.0f);
-                }
+        for (int i = 0; i < 8; ++i) {
+            if (own) {
+                row[(first + i / 2 * 8 + i % 2) * args.o.stride[4]] =
+                    Op::value(x[i / 2 * 4 + 2 * h + i % 2]);
             }
         }
     }
@@ -731,68 +587,119 @@ template <class Op> struct IsoAttendConsumer {
                (unsigned long long)to.ptr % 16 == 0;
     }
 
-    __device__ __forceinline__ void store_lse(int h, bool any) const {
-        float x = iso_add(iso_mul(total_m[h], ISO_LN2), iso_log(total_l[h]));
+    __device__ __forceinline__ void store_lse(int h, bool any, float m, float l) const {
+        float x = iso_add(iso_mul(m, ISO_LN2), iso_log(l));
         ((float *)args.lse.ptr)[place_in(args.lse, h)] = any ? x : iso_bits_f32(0xFF800000u);
     }
 
-    __device__ __forceinline__ void store() {
-        bool wide = is_wide();
+    __device__ __forceinline__ void store_values(int column, const float (&l)[2], bool wide) {
+        Values x;
+        unsigned from = totals() + column / 8 * total_step;
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            float4 v = iso_shared_load_f4(from + j * total_step);
+            x[4 * j] = v.x, x[4 * j + 1] = v.y, x[4 * j + 2] = v.z, x[4 * j + 3] = v.w;
+        }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             int2 keys = keys_of(h);
-            bool any = keys.x < keys.y, own = is_of(h);
-            if constexpr (Op::sinks) {
-                join_sink(h);
+#pragma unroll
+            for (int i = 2 * h; i < 16; i += i % 2 ? 3 : 1) {
+                float quotient = iso_div(x[i], l[h]);
+                x[i] = keys.x < keys.y ? quotient : 0.0f;
             }
-            if (sizeof(typename Op::Value) == 2 && wide) {
-                if constexpr (sizeof(typename Op::Value) == 2) {
-                    store_wide(h, own, any);
+            if constexpr (sizeof(typename Op::Value) == 2) {
+                if (wide) {
+                    store_wide(x, h, column, is_of(h));
+                    continue;
                 }
-            } else {
-                store_row(h, own, any);
+            }
+            store_each(x, h, column, is_of(h));
+        }
+    }
+
+    // From the thread's own part of shared memory, so that the code exists once.
+    __device__ __forceinline__ void store() {
+        float l[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float m = shared.total_m[row_of(h)];
+            l[h] = shared.total_l[row_of(h)];
+            if constexpr (Op::sinks) {
+                join_sink(h, m, l[h]);
             }
             if constexpr (Op::lse) {
-                if (own && lane % 4 == 0) {
-                    store_lse(h, any);
+                int2 keys = keys_of(h);
+                if (is_of(h) && lane() % 4 == 0) {
+                    store_lse(h, keys.x < keys.y, m, l[h]);
                 }
             }
+        }
+        keep_total();
+        bool wide = is_wide();
+#pragma unroll 1
+        for (int column = 0; column < Op::width; column += 32) {
+            store_values(column, l, wide);
         }
     }
 
     // --- the walk ---
 
+    // The tile's range is kept for each warp apart.
+    ISO_INLINE const IsoAttendRange &range() {
+        return iso_attend_state<Op>().range[iso_attend_thread() / 32 - 4];
+    }
+    ISO_INLINE int range_lo() { return iso_attend_peek(&range().lo); }
+    ISO_INLINE int range_hi() { return iso_attend_peek(&range().hi); }
+    ISO_INLINE int range_all_hi() { return iso_attend_peek(&range().all_hi); }
+
+    __device__ __forceinline__ void open_sequence(int of) {
+        IsoAttendRange range = tile.range_of(of);
+        int thread = iso_attend_thread();
+        sequence = of;
+        __syncwarp();
+        if (thread % 32 == 0) {
+            shared.range[thread / 32 - 4] = range;
+        }
+        if (thread % 4 == 0) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                shared.total_m[row_of(h)] = iso_bits_f32(0xFF800000u);
+                shared.total_l[row_of(h)] = 0.0f;
+            }
+        }
+        __syncwarp();
+        start_split();
+    }
+
     // From `block` on: the end of what goes through one pipeline.
-    ISO_INLINE int end_of_run(const IsoAttendRange &range, int block) {
-        return iso_attend_mixed(range, block)
-                   ? block + ISO_ATTEND_BLOCK
-                   : range.all_hi / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
+    ISO_INLINE int end_of_run(int block, bool mixed) {
+        return mixed ? block + ISO_ATTEND_BLOCK
+                     : range_all_hi() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
+    }
+
+    ISO_INLINE bool is_mixed(int block) {
+        return iso_attend_peek(&range().all_lo) > block ||
+               range_all_hi() < block + ISO_ATTEND_BLOCK;
     }
 
     __device__ __forceinline__ void attend(int of) {
-        sequence = of;
-        IsoAttendRange range = tile.range_of(of);
-        total_m[0] = total_m[1] = iso_bits_f32(0xFF800000u);
-        total_l[0] = total_l[1] = 0.0f;
-        first_split = range.lo / Op::split * Op::split;
-        start_split();
+        open_sequence(of);
 #pragma unroll 1
-        for (int block = range.lo / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK; block < range.hi;) {
-            bool mixed = iso_attend_mixed(range, block);
-            int end = end_of_run(range, block);
-            if (mixed) {
-                first_block<true>(block);
-            } else {
-                first_block<false>(block);
-            }
+        for (int block = range_lo() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
+             block < range_hi();) {
+            bool mixed = is_mixed(block);
+            int end = end_of_run(block, mixed);
+            first_block(block);
 #pragma unroll 1
             for (block += ISO_ATTEND_BLOCK; block < end; block += ISO_ATTEND_BLOCK) {
                 next_block(block);
             }
             last_values(block - ISO_ATTEND_BLOCK, mixed);
-            if (block % Op::split == 0 || block >= range.hi) {
+            bool last = block >= range_hi();
+            if (block % Op::split == 0 || last) {
                 end_split((block - 1) / Op::split * Op::split, m, sum);
-                if (block < range.hi) {
+                if (!last) {
                     keep_total();
                     start_split();
                 }
@@ -810,7 +717,9 @@ template <class Op> ISO_INLINE void iso_attend_wgmma_init(IsoAttendWgmmaShared &
             iso_mbar_init(iso_shared(&shared.v_full[i]), 1);
             iso_mbar_init(iso_shared(&shared.k_empty[i]), 8);
             iso_mbar_init(iso_shared(&shared.v_empty[i]), 8);
-            shared.odd[0][i] = shared.odd[1][i] = 0;
+            for (int w = 0; w < 8; ++w) {
+                shared.odd[i][w] = 0;
+            }
         }
         iso_mbar_init_fence();
     }
@@ -818,23 +727,20 @@ template <class Op> ISO_INLINE void iso_attend_wgmma_init(IsoAttendWgmmaShared &
 
 template <class Op>
 ISO_INLINE void iso_attend_wgmma(const IsoAttendArgs &args, const IsoAttendMaps &maps) {
-    using Plan = IsoAttendWgmmaPlan<Op>;
-    extern __shared__ unsigned char iso_dynamic[];
-    __shared__ IsoAttendWgmmaShared shared;
-    unsigned smem = (iso_shared(iso_dynamic) + 1023) & ~1023u;
+    IsoAttendWgmmaShared &shared = iso_attend_state<Op>();
     int live = args.rows_dev ? iso_attend_min(*args.rows_dev, args.rows) : args.rows;
     // The last tiles see most keys: they go first.
     int chunks = (args.group + args.tile_group - 1) / args.tile_group;
-    int i = gridDim.x - 1 - blockIdx.x;
-    int token0 = i / chunks * args.tile_tokens, member0 = i % chunks * args.tile_group;
+    int i = gridDim.x - 1 - blockIdx.x, token0 = i / chunks * args.tile_tokens;
     if (token0 >= live) {
         return;
     }
-    int head = blockIdx.y;
-    IsoAttendTokens<Op> tile{args, shared, token0, iso_attend_min(args.tile_tokens, live - token0)};
+    IsoAttendTokens<Op> tile{args, shared};
     iso_attend_wgmma_init<Op>(shared);
+    tile.clear_rows();
     if (threadIdx.x < 128) {
-        tile.open();
+        tile.open(token0, i % chunks * args.tile_group,
+                  iso_attend_min(args.tile_tokens, live - token0));
     }
     __syncthreads();
     if (threadIdx.x < 128) {
@@ -844,25 +750,25 @@ ISO_INLINE void iso_attend_wgmma(const IsoAttendArgs &args, const IsoAttendMaps 
     if (threadIdx.x < 128) {
         iso_registers_shrink<40>();
         if (threadIdx.x < 32) {
-            IsoAttendProducer<Op, false> body{args, maps, tile, shared, smem, head, 0};
-            body.load_queries(member0);
+            IsoAttendProducer<Op, false> body{args, maps, tile, shared,
+                                              iso_shared(iso_attend_dynamic), 0};
+            body.load_queries();
             iso_attend_sequences(shared, body);
         } else if (threadIdx.x < 64) {
-            IsoAttendProducer<Op, true> body{args, maps, tile, shared, smem, head, 0};
+            IsoAttendProducer<Op, true> body{args, maps, tile, shared,
+                                             iso_shared(iso_attend_dynamic), 0};
             iso_attend_sequences(shared, body);
         }
     } else {
         iso_registers_grow<232>();
-        int thread = threadIdx.x - 128;
-        IsoAttendConsumer<Op> body{args, tile, shared, smem, head, member0, thread / 128,
-                                   thread % 128 / 32, thread % 32, 0};
+        IsoAttendConsumer<Op> body{args, tile, shared, 0};
         body.find_tokens();
-        if (body.group == 1) {
+        if (body.group() == 1) {
             body.pass_turn();
         }
         iso_mbar_wait(iso_shared(&shared.q_full), 0);
         iso_attend_sequences(shared, body);
-        if (body.group == 0) {
+        if (body.group() == 0) {
             body.wait_turn();
         }
     }

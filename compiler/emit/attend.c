@@ -2,6 +2,7 @@
 #include "emit_impl.h"
 
 enum { THREADS = 128, PITCH = 8 /* elements between lines in shared memory */ };
+enum { WGMMA_THREADS = 384, WGMMA_STATE = 3072, PANEL = 64 /* elements of a swizzled line */ };
 
 static const char *truth(bool x)
 {
@@ -15,6 +16,12 @@ static const char *weight_function(FnId fn)
     case FN_EXP2_D6: return "iso_exp2_d6";
     default: return "iso_exp2";
     }
+}
+
+/* Of the polynomial; 0: the exponential that takes any number. */
+static int weight_degree(FnId fn)
+{
+    return fn == FN_EXP2_D3 ? 3 : fn == FN_EXP2_D6 ? 6 : 0;
 }
 
 static DType binding_type(const KernelText *k, int binding)
@@ -45,6 +52,8 @@ static void write_op(KernelText *k)
                 truth(a->lse >= 0));
     writer_line(w, "static constexpr unsigned scale = 0x%08xu, cap = 0x%08xu;", a->computes.scale,
                 a->computes.cap);
+    if (a->choice == ATTEND_WGMMA)
+        writer_line(w, "static constexpr int degree = %d;", weight_degree(a->computes.exp2));
     writer_line(w, "typedef %s Value;", expr_held(value));
     Str rounded = expr_round_text(k->arena, value, STR("x"));
     writer_line(w, "ISO_FN float weight(float x) { return %s(x); }",
@@ -70,7 +79,30 @@ static i64 shared_bytes(const AttendKernel *a)
     return 2 * (rows * depth + ATTEND_BLOCK * (depth + width) + rows * weights);
 }
 
-void emit_attend(KernelText *k)
+/* IsoAttendWgmmaPlan::shared_bytes: queries, two blocks of keys, two of values, totals, state. */
+static i64 wgmma_shared_bytes(const AttendKernel *a)
+{
+    i64 keys = (a->depth + PANEL - 1) / PANEL, values = (a->width + PANEL - 1) / PANEL;
+    return (3 * keys + 2 * values) * ATTEND_BLOCK * PANEL * 2 + a->width * ATTEND_BLOCK * 4 +
+           WGMMA_STATE;
+}
+
+static void emit_wgmma(KernelText *k)
+{
+    k->family = "attend";
+    k->parameters = "const __grid_constant__ IsoAttendArgs args, "
+                    "const __grid_constant__ IsoAttendMaps maps";
+    k->arguments = "IsoAttendArgs, IsoAttendMaps";
+    k->threads = WGMMA_THREADS;
+    k->bounds = "384, 1";
+    k->shared_bytes = wgmma_shared_bytes(&k->kernel->attend);
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\niso_wgmma.cuh\n"
+                   "iso_attend.cuh\niso_attend_tile.cuh\niso_attend_wgmma.cuh\n");
+    write_op(k);
+    writer_line(&k->body, "iso_attend_wgmma<Op>(args, maps);");
+}
+
+static void emit_mma(KernelText *k)
 {
     const AttendKernel *a = &k->kernel->attend;
     bool decode = a->choice == ATTEND_DECODE;
@@ -86,4 +118,9 @@ void emit_attend(KernelText *k)
                             "iso_attend.cuh\n");
     write_op(k);
     writer_line(&k->body, "iso_attend%s<Op>(args);", decode ? "_decode" : "");
+}
+
+void emit_attend(KernelText *k)
+{
+    (k->kernel->attend.choice == ATTEND_WGMMA ? emit_wgmma : emit_mma)(k);
 }

@@ -28,7 +28,7 @@
 template <int Depth, int Width, int Degree, bool F16, bool Causal, int Window, bool Sinks,
           bool Capped>
 struct Form {
-    static constexpr int depth = Depth, width = Width, row_tiles = 2, degree = Degree;
+    static constexpr int depth = Depth, width = Width, row_tiles = 2, ahead = 1, degree = Degree;
     static constexpr int split = 1024, window = Window;
     static constexpr bool f16 = F16, values_f16 = F16;
     static constexpr bool causal = Causal, capped = Capped, sinks = Sinks, lse = true;

@@ -162,6 +162,9 @@ static struct {
     int launches;
     unsigned grid[2], threads, shared, attributes;
     IsoAttendArgs args;
+    int maps;
+    unsigned long long dims[3][4], strides[3][3]; /* of queries, keys, values */
+    unsigned box[3][4];
 } noted;
 
 static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, void **args,
@@ -177,8 +180,24 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
     return 0;
 }
 
-enum { MULTIPROCESSORS = 3, DECODE_TOKENS = 5, MMA_TOKENS = 10, REGION = 256 << 10 };
-static const Driver notes = {.launch_config = note_launch};
+static CuResult note_map(CuTensorMap *map, int type, unsigned rank, void *address,
+                         const unsigned long long *dims, const unsigned long long *strides,
+                         const unsigned *box, const unsigned *element_strides, int interleave,
+                         int swizzle, int l2_promotion, int oob_fill)
+{
+    (void)map, (void)type, (void)address, (void)element_strides, (void)interleave, (void)swizzle;
+    (void)l2_promotion, (void)oob_fill;
+    ck_assert_uint_eq(rank, 4);
+    int at = noted.maps++ % 3;
+    memcpy(noted.dims[at], dims, sizeof noted.dims[at]);
+    memcpy(noted.strides[at], strides, sizeof noted.strides[at]);
+    memcpy(noted.box[at], box, sizeof noted.box[at]);
+    return 0;
+}
+
+enum { MULTIPROCESSORS = 3, DECODE_TOKENS = 5, MMA_TOKENS = 10, WGMMA_TOKENS = 42,
+       REGION = 256 << 10 };
+static const Driver notes = {.launch_config = note_launch, .tensor_map = note_map};
 static CuFunction handles[8];
 
 static void pretend(Rig *rig)
@@ -231,12 +250,49 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_int_eq(noted.args.k.stride[1], 64);
     ck_assert_int_eq(noted.args.q.stride[2], 64);
     ck_assert_int_eq(noted.args.lse.stride[1], 3);
-    rig->run.schedule = 2;
+    rig->run.schedule = 3;
     ck_assert_int_eq(call(rig, op), ISO_OK);
     ck_assert_int_eq(noted.args.tile_tokens, MMA_TOKENS);
+    ck_assert_int_eq(noted.maps, 0);
     ck_assert_uint_eq(noted.attributes, 0);
     ck_assert_uint_eq(noted.grid[0], 1);
     ck_assert_uint_eq(noted.grid[1], 2);
+    unpretend(rig);
+    close_rig(rig);
+}
+END_TEST
+
+/* Rows of 2 heads of 3 queries, keys in pages of 16: maps have {elements, group, heads, tokens} and
+ * {elements, heads, positions, pages}. */
+START_TEST(maps_say_where_operands_are)
+{
+    Rig *rig = open_rig();
+    const iso_op *op = bind(rig, "f");
+    set_mode(rig, IN_PAGES);
+    pretend(rig);
+    rig->run.schedule = 2;
+    ck_assert_msg(call(rig, op) == ISO_OK, "%s", iso_last_error());
+    ck_assert_uint_eq(noted.threads, 384);
+    ck_assert_int_eq(noted.args.tile_tokens, WGMMA_TOKENS);
+    ck_assert_int_eq(noted.args.piece, PAGE);
+    ck_assert_int_eq(noted.maps, 3);
+    static const unsigned long long q[] = {64, 3, 2, ROWS}, k[] = {64, 2, PAGE, PAGES};
+    static const unsigned long long q_strides[] = {128, 384, 768};
+    static const unsigned long long k_strides[] = {128, 2 * KEY, 2 * KEY * PAGE};
+    static const unsigned q_box[] = {64, 3, 1, WGMMA_TOKENS}, k_box[] = {64, 1, PAGE, 1};
+    ck_assert_mem_eq(noted.dims[0], q, sizeof q);
+    ck_assert_mem_eq(noted.dims[2], k, sizeof k);
+    ck_assert_mem_eq(noted.strides[0], q_strides, sizeof q_strides);
+    ck_assert_mem_eq(noted.strides[1], k_strides, sizeof k_strides);
+    ck_assert_mem_eq(noted.box[0], q_box, sizeof q_box);
+    ck_assert_mem_eq(noted.box[2], k_box, sizeof k_box);
+    rig->keys.page = 12; /* no box of 8 keys lies in one page: the general kernel's */
+    ck_assert_int_eq(call(rig, op), ISO_OK);
+    ck_assert_int_eq(noted.args.tile_tokens, MMA_TOKENS);
+    set_mode(rig, PACKED);
+    ck_assert_int_eq(call(rig, op), ISO_OK);
+    ck_assert_int_eq(noted.args.piece, 128);
+    ck_assert_uint_eq(noted.dims[1][2], 71);
     unpretend(rig);
     close_rig(rig);
 }
@@ -249,7 +305,7 @@ START_TEST(hints_choose)
         int schedule, most_rows, multiprocessors, tokens;
     } cases[] = {{0, 0, 2, DECODE_TOKENS}, {0, 1, 2, DECODE_TOKENS}, {0, 5, 2, DECODE_TOKENS},
                  {0, 6, 2, MMA_TOKENS},    {0, 6, 3, DECODE_TOKENS}, {0, 21, 3, DECODE_TOKENS},
-                 {0, 22, 3, MMA_TOKENS},   {1, 22, 3, DECODE_TOKENS}, {2, 1, 3, MMA_TOKENS}};
+                 {0, 22, 3, WGMMA_TOKENS}, {1, 22, 3, DECODE_TOKENS}, {3, 1, 3, MMA_TOKENS}};
     Rig *rig = open_rig();
     const iso_op *op = bind(rig, "f");
     set_mode(rig, IN_PAGES);
@@ -351,6 +407,7 @@ Suite *launch_attend_suite(void)
     TCase *tc = tcase_create("all");
     tcase_add_test(tc, where_keys_are_moves_no_bit);
     tcase_add_test(tc, a_launch_says_where_keys_are);
+    tcase_add_test(tc, maps_say_where_operands_are);
     tcase_add_test(tc, hints_choose);
     tcase_add_test(tc, what_a_copy_cannot_take_is_refused);
     tcase_add_test(tc, what_is_missing_is_refused);

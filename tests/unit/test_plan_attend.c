@@ -38,17 +38,23 @@ START_TEST(few_tokens_are_decoded)
     Plan plan;
     ck_assert(planned(&a, FORM(128, WHOLE("")), &plan));
     const PlanOp *op = &plan.ops.v[0];
-    ck_assert_int_eq(op->n_variants, 2);
+    ck_assert_int_eq(op->n_variants, 3);
     ck_assert_int_eq(op->variants[0].rows_max, 128);
     const Kernel *few = plan.kernels.v[op->variants[0].kernel_of_rank[0]];
     ck_assert_int_eq(op->variants[1].rows_min, 0); /* it takes any, and is asked last */
-    const Kernel *many = plan.kernels.v[op->variants[1].kernel_of_rank[0]];
+    const Kernel *most = plan.kernels.v[op->variants[1].kernel_of_rank[0]];
+    const Kernel *many = plan.kernels.v[op->variants[2].kernel_of_rank[0]];
     ck_assert_int_eq(few->family, FAMILY_ATTEND);
     ck_assert_int_eq(few->attend.choice, ATTEND_DECODE);
+    ck_assert_int_eq(most->attend.choice, ATTEND_WGMMA);
+    ck_assert_int_eq(most->attend.row_tiles, 8);
     ck_assert_int_eq(many->attend.choice, ATTEND_MMA);
     ck_assert_int_eq(few->attend.row_tiles, 1);
     ck_assert_int_eq(many->attend.row_tiles, 2);
     ck_assert_int_eq(many->attend.depth, 128);
+    front_close(&a.f);
+    ck_assert(planned(&a, FORM(256, WHOLE("")), &plan)); /* wgmma has no room for it */
+    ck_assert_int_eq(plan.ops.v[0].n_variants, 2);
     front_close(&a.f);
 }
 END_TEST
