@@ -1,10 +1,10 @@
 /* The manifest: all that a launcher needs to know about a cubin, as JSON inside it.
  * Ownership: the text lives in the arena given.
  *
- * Format 1 (keys sorted, no insignificant white space except one newline at the end; a reader
+ * Format 2 (keys sorted, no insignificant white space except one newline at the end; a reader
  * refuses another format number; bytes may not change without a new number):
  *
- * { "format": 1, "isoc": "0.1.0", "arch": "sm_90a",
+ * { "format": 2, "isoc": "0.1.0", "arch": "sm_90a",
  *   "nvrtc": [13, 0], "options": ["--fmad=false", ...],
  *   "cubin_sha256": hex of the cubin's bytes before the section was appended,
  *   "cuda_sha256", "ptx_sha256": of the kernel text and of its PTX,
@@ -100,7 +100,7 @@
 #include "emit/emit.h"
 #include "proof.h"
 
-enum { MANIFEST_FORMAT = 1 };
+enum { MANIFEST_FORMAT = 2 };
 
 /* What the toolchain said; fields that are unknown (no cubin was made) are NULL or 0. */
 typedef struct ManifestBuild {

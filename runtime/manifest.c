@@ -428,7 +428,7 @@ static void read_layout(Reader *r, json_t *object, void *element)
 
 /* ---- the whole ---- */
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2 };
 
 static void read_all(Reader *r, json_t *root)
 {
