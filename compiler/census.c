@@ -109,19 +109,23 @@ static Counts expected_of(const PtxKernel *kernel)
 static void compare(const PtxKernel *kernel, const Counts *has, CodeCensus *census, Text *report)
 {
     Counts wants = expected_of(kernel);
-    bool equal = true, over = false;
+    bool equal = true, more = false;
     for (int k = 0; k < KINDS; k++) {
         equal &= k == MUFU || has->n[k] == wants.n[k];
         /* A block with steps may be laid out twice, and no other arithmetic becomes a step: more
          * of them than the PTX has is no contraction. */
-        over |= k != HMMA && has->n[k] > wants.n[k];
+        more |= k != HMMA && has->n[k] > wants.n[k];
     }
+    bool twice = has->n[FADD] > wants.n[FADD] && has->n[FMUL] > wants.n[FMUL] &&
+                 has->n[FFMA] > wants.n[FFMA];
     census->kernels++;
     census->equal += equal;
-    census->over += over;
-    if (!over)
+    census->twice += more && twice;
+    census->over += more && !twice;
+    if (!more)
         return;
-    text_printf(report, "    %.*s:", STR_FMT(kernel->name));
+    text_printf(report, "    %s %.*s:", twice ? "in part twice" : "unexplained",
+                STR_FMT(kernel->name));
     for (int k = 0; k < KINDS; k++)
         text_printf(report, " %s %d of %d", names[k], has->n[k], wants.n[k]);
     text_printf(report, "\n");

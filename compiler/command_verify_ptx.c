@@ -88,8 +88,8 @@ static bool take_census(Pipeline *p, Str cubin, CodeCensus *census)
                           ? census_take(cubin, &ptx, census, &over)
                           : problem.s;
     printf("census     %d kernels, %d with exactly their PTX's additions, products, fmas and mma "
-           "steps and the known expansions of division and root\n", census->kernels,
-           census->equal);
+           "steps and the known expansions of division and root, %d with a part laid out twice\n",
+           census->kernels, census->equal, census->twice);
     if (over.n)
         printf("%.*s", STR_FMT(text_str(&over)));
     if (why)
