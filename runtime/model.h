@@ -172,6 +172,9 @@ typedef struct Pass {
     const iso_value *inputs[MAX_INPUTS];
 } Pass;
 
+/* Bytes of one row of an input's or output's value, whole: what a caller passes of it. */
+size_t batch_row_bytes(const iso_model *model, int value);
+
 iso_status batch_open(iso_model *model);
 void batch_close(iso_model *model);
 /* Fills the arrays and sends them. */

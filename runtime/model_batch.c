@@ -12,16 +12,21 @@ static size_t take(size_t *used, size_t bytes)
     return at;
 }
 
-static size_t input_row(const iso_model *model, int input)
+size_t batch_row_bytes(const iso_model *model, int value)
 {
     const Program *p = &model->program;
-    const MfTensor *tensor = &p->model->values[p->model->inputs[input]].tensor;
+    const MfTensor *tensor = &p->model->values[value].tensor;
     size_t bytes = (size_t)manifest_dtype_bytes(tensor->dtype);
     Box box;
     whole_box(p->manifest, tensor, 1, &box);
     for (int i = 1; i < tensor->n_axes; i++)
         bytes *= (size_t)box.hi[i];
     return bytes;
+}
+
+static size_t input_row(const iso_model *model, int input)
+{
+    return batch_row_bytes(model, model->program.model->inputs[input]);
 }
 
 static void lay_out(iso_model *model)

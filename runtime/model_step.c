@@ -159,14 +159,7 @@ static iso_status check_wanted(const iso_model *model, const iso_step *step, Pas
 
 static size_t output_row(const iso_model *model, int output)
 {
-    const Program *p = &model->program;
-    const MfTensor *tensor = &p->model->values[p->model->outputs[output].value].tensor;
-    size_t bytes = (size_t)manifest_dtype_bytes(tensor->dtype);
-    Box box;
-    whole_box(p->manifest, tensor, 1, &box);
-    for (int i = 1; i < tensor->n_axes; i++)
-        bytes *= (size_t)box.hi[i];
-    return bytes;
+    return batch_row_bytes(model, model->program.model->outputs[output].value);
 }
 
 static iso_status check_array(const iso_value *value, const char *what, int64_t rows, size_t row)
