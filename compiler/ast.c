@@ -187,6 +187,8 @@ static void put_axis(const AstAxis *axis, Text *out)
     text_add(out, axis->size.text);
     if (axis->padded)
         text_printf(out, " in %.*s", STR_FMT(axis->stored.text));
+    if (axis->sparse)
+        text_printf(out, " of %.*s", STR_FMT(axis->of.text));
     put(out, axis->ragged ? " ragged;\n" : ";\n");
 }
 

@@ -25,7 +25,7 @@ typedef VEC(Number) Numbers;
 /* ---- axes, trees ----------------------------------------------------------------------- */
 
 /* axis vocab = 100278 in 100352;  axis heads = kv_heads 8 * group 4;
- * axis tokens = sequence * position ragged; */
+ * axis tokens = sequence * position ragged;  axis picks = 8 of experts; */
 typedef struct AstFactor {
     Name name;
     Number size;
@@ -39,7 +39,9 @@ typedef struct AstAxis {
     bool product;      /* made of factors; else of size */
     bool ragged;
     bool padded;       /* `size in stored` */
+    bool sparse;       /* `size of axis` */
     Number size, stored;
+    Name of;
     AstFactors factors;
     Span span;
 } AstAxis;

@@ -46,6 +46,15 @@ static void unknown_mesh(Checker *c, Name name, const AstMeshes *meshes, const c
 static int cut_axis(Checker *c, Name name)
 {
     int id = axis_of_name(c, name);
+    if (id >= 0 && c->contract->axes[id].sparse_of) {
+        Name all = c->contract->axes[c->contract->axes[id].sparse_of - 1].name;
+        Diag *d = fault(c, DIAG_BAD_CUT, name.span,
+                        "'%.*s' cannot be cut: each token has other elements of '%.*s'",
+                        STR_FMT(name.text), STR_FMT(all.text));
+        diag_note(c->diags, d, "cut '%.*s' itself: a rank then has the slots that stand at its "
+                               "part of it", STR_FMT(all.text));
+        return -1;
+    }
     if (id < 0 || c->contract->axes[id].coordinate_of < 0)
         return id;
     Name ragged = c->contract->axes[c->contract->axes[id].coordinate_of].name;

@@ -351,6 +351,41 @@ void build_axis(Checker *c, int index)
     }
 }
 
+static bool is_sparse(const Ast *ast, Name name)
+{
+    for (int i = 0; i < ast->axes.n; i++)
+        if (str_eq(ast->axes.v[i].name.text, name.text))
+            return ast->axes.v[i].sparse;
+    return false;
+}
+
+/* Once every axis is known: the one that a sparse axis has elements of may come after it. */
+void check_sparse_axis(Checker *c, int index)
+{
+    const AstAxis *axis = &c->ast->axes.v[index];
+    int own = axis->sparse ? axis_of_name(c, axis->name) : -1, of;
+    if (own < 0 || (of = axis_of_name(c, axis->of)) < 0)
+        return;
+    Axis *sparse = &c->contract->axes[own];
+    const Axis *all = &c->contract->axes[of];
+    sparse->sparse_of = of + 1;
+    if (all->free || all->n_factors || all->coordinate_of >= 0 || is_sparse(c->ast, all->name)) {
+        Diag *d = fault(c, DIAG_SPARSE_AXIS, axis->of.span,
+                        "'%.*s' cannot have elements of '%.*s', which %s",
+                        STR_FMT(axis->name.text), STR_FMT(all->name.text),
+                        is_sparse(c->ast, all->name)   ? "is such an axis itself"
+                        : all->free || !all->size ? "has no fixed size" : "has factors");
+        diag_note(c->diags, d, "an axis of fixed size without factors has them: axis experts = "
+                               "128, picks = 8 of experts;");
+    } else if (sparse->size > all->size) {
+        Diag *d = fault(c, DIAG_SPARSE_AXIS, axis->size.span,
+                        "'%.*s' has %lld different elements of '%.*s', which has %lld",
+                        STR_FMT(axis->name.text), (long long)sparse->size,
+                        STR_FMT(all->name.text), (long long)all->size);
+        diag_note(c->diags, d, "a token has each element once at most");
+    }
+}
+
 static bool is_declared_axis(const Ast *ast, Str name, Guess *guess)
 {
     for (int i = 0; i < ast->axes.n; i++) {

@@ -132,11 +132,21 @@ static int index_type(const Checker *c, const AstTensor *ast, bool result)
     return !result && str_is(ast->type.text, "i32") ? INTEGERS : 0;
 }
 
-/* One index for each token: then a row still depends on nothing but itself. */
+/* One index for each token, or one for each of a token's slots: then a row still depends on nothing
+ * but itself. */
+static bool has_index_axes(const Contract *contract, const Tensor *tensor)
+{
+    const Axis *first = tensor->n_axes ? &contract->axes[tensor->axes[0]] : NULL;
+    if (!first || !first->free || !first->n_factors)
+        return false;
+    return tensor->n_axes == 1 ||
+           (tensor->n_axes == 2 && tensor->index_of > 0 &&
+            contract->axes[tensor->axes[1]].sparse_of == tensor->index_of);
+}
+
 static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *tensor)
 {
-    const Axis *own = tensor->n_axes == 1 ? &c->contract->axes[tensor->axes[0]] : NULL;
-    bool tokens = own && own->free && own->n_factors;
+    bool tokens = has_index_axes(c->contract, tensor);
     if (tensor->index_of == INTEGERS) {
         if (tokens)
             return true;
@@ -154,7 +164,8 @@ static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *t
                         : "'%.*s' holds indices of '%.*s', and has other axes than the tokens",
                     STR_FMT(ast->name.text), STR_FMT(of->name.text));
     diag_note(c->diags, d, "a tensor may hold one index for each token, of an axis of fixed "
-                           "size: ids: vocab[tokens]");
+                           "size: ids: vocab[tokens]; or one for each of its slots of a sparse "
+                           "axis: axis picks = 8 of experts, chosen: experts[tokens, picks]");
     return false;
 }
 

@@ -21,7 +21,9 @@ typedef enum FnId {
 /* ---- axes ---------------------------------------------------------------------------------
  * Atoms are the axes without factors; masks have a bit per atom. A product axis is its factors
  * row-major. A ragged axis (`tokens = sequence * position ragged`) is one free atom; its factors
- * are coordinates: atoms whose value each token determines. */
+ * are coordinates: atoms whose value each token determines. A sparse axis (`picks = 8 of experts`)
+ * is an atom like any other; a tensor of indices of `experts` with tokens and picks says at which
+ * element of that axis each of a token's slots stands. */
 typedef struct Axis {
     Name name;
     i64 size;       /* elements; 0 when free */
@@ -29,6 +31,7 @@ typedef struct Axis {
     bool free;      /* the length is known at launch */
     int coordinate_of; /* axis id of the ragged axis, or -1 */
     int parent;     /* axis id of the product it is a factor of, or -1 */
+    int sparse_of;  /* > 0: for each token it has some elements of axis sparse_of - 1 */
     int atom;       /* bit of the masks, or -1 for a product */
     int n_factors;
     int *factors;   /* axis ids */

@@ -69,7 +69,7 @@ static void follow(Parse *parse, int token, Span span)
         parse->paren_count--;
 }
 
-/* Words that are reserved inside of some item's block alone. */
+/* Words that are reserved inside of some item's block alone, or, `of`, behind an axis's size. */
 static int word_in_item(const Parse *parse, Str text)
 {
     static const struct {
@@ -84,7 +84,8 @@ static int word_in_item(const Parse *parse, Str text)
         if (parse->item == words[i].item && parse->block_count > 0 &&
             str_is(text, words[i].word))
             return words[i].token;
-    return ID;
+    bool behind = parse->last == NUMBER || parse->last == ID;
+    return parse->item == AXIS && behind && str_is(text, "of") ? OF : ID;
 }
 
 /* ---- the token source ------------------------------------------------------------------------ */

@@ -92,6 +92,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
        PARAM        "param"
        AXIS         "axis"
        RAGGED       "ragged"
+       OF           "of"
        TREE         "tree"
        MMA          "mma"
        CHAIN        "chain"
@@ -261,6 +262,13 @@ axis_body:
         $$->size = $1;
         $$->stored = $3;
         $$->padded = true;
+    }
+| number OF ID
+    {
+        $$ = arena_new_of(A, AstAxis);
+        $$->size = $1;
+        $$->of = $3;
+        $$->sparse = true;
     }
 | factors
     {
