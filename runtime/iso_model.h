@@ -100,7 +100,11 @@ typedef struct iso_step {
     int n_outputs;            /* 0: only the cache is written */
 } iso_step;
 
-/* Runs what the asked outputs need. ISO_INVALID_ARGUMENT, ISO_STEP_ROWS (more rows, sequences or
+/* Where a layout cuts the rows of `attend`, as context parallelism does, every rank keeps the keys
+ * and values of all rows, and a step that is no graph deals its rows out in zigzag, so that ranks
+ * have as many keys to see. Neither moves a bit, and arrays are as without.
+ *
+ * Runs what the asked outputs need. ISO_INVALID_ARGUMENT, ISO_STEP_ROWS (more rows, sequences or
  * positions than the model was loaded for), ISO_PAGES (a page that the cache does not have),
  * ISO_BAD_TENSOR (an input or output of another size), and what a group reports. */
 iso_status iso_model_step(iso_model *model, const iso_step *step);

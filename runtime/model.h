@@ -22,6 +22,7 @@ typedef struct Slot {
     int result;      /* of that call */
     int first, last; /* calls between which it is needed */
     bool crosses;    /* the tail uses it, what is before gives it */
+    bool brought;    /* a cache's: ranks have its rows cut between them, all are brought here */
     size_t row_bytes; /* of this rank's part */
     size_t offset, gathered; /* in the memory of values; its wanted rows */
 } Slot;
@@ -147,11 +148,13 @@ typedef struct Batch {
     size_t positions[PASSES], sequences[PASSES], inputs[PASSES][MAX_INPUTS]; /* of rows; wanted */
     size_t places;                 /* of a row in the cache, int64; -1: none */
     size_t wanted;                 /* rows */
+    size_t order;                  /* of the step, for each row as it runs */
     size_t live[PASSES];           /* rows of each share */
     size_t lengths, starts, table; /* of sequences */
     size_t fixed, bytes;           /* what lies before the table; all */
     int64_t table_stride;
     size_t input_bytes[MAX_INPUTS]; /* of a row */
+    int32_t *runs_at;               /* for each row of the step, on the host */
 } Batch;
 
 /* How this rank's rows of an op lie among all. */
@@ -164,13 +167,20 @@ typedef struct Pass {
     const iso_step *step;
     int64_t rows, run_rows; /* run_rows: with those that fill a bucket */
     int64_t wanted;
-    bool whole;             /* every row is wanted, in order */
+    bool whole;             /* every row is wanted, in the order in which rows run */
+    bool dealt;             /* rows run in another order than the step's */
     bool paged, live;       /* live: the device says how many rows there are */
     int64_t first, part;    /* wanted rows that the tail is at */
     int most_rows;          /* of one sequence, and keys; a bucket's are rounded up */
     int64_t most_keys;
     const iso_value *inputs[MAX_INPUTS];
 } Pass;
+
+/* The row of the step that is wanted in place i. */
+static inline int64_t pass_wanted(const Pass *pass, int64_t i)
+{
+    return pass->step->wanted ? pass->step->wanted[i] : i;
+}
 
 /* Bytes of one row of an input's or output's value, whole: what a caller passes of it. */
 size_t batch_row_bytes(const iso_model *model, int value);
@@ -205,6 +215,7 @@ struct iso_model {
     Pieces pieces;
     size_t value_bytes, workspace_bytes, cache_bytes, group_bytes;
     size_t *cache_row; /* bytes of a row of each cache in its turn */
+    int deal;          /* ranks that share out the rows of `attend`; 1: none do */
     /* of the loaded model */
     Device device;
     uint8_t digest[32];

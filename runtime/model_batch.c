@@ -1,6 +1,7 @@
 /* A step's arrays: what each row is, where its keys are, which rows are wanted. */
 #include "model.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- where they lie ---- */
@@ -46,6 +47,7 @@ static void lay_out(iso_model *model)
     }
     b->places = take(&used, 2 * rows);
     b->wanted = take(&used, rows);
+    b->order = take(&used, rows);
     b->lengths = take(&used, sequences);
     b->starts = take(&used, sequences);
     b->table = b->fixed = used;
@@ -59,6 +61,9 @@ iso_status batch_open(iso_model *model)
     Batch *b = &model->batch;
     void *memory;
     lay_out(model);
+    b->runs_at = malloc((size_t)model->config.max_rows * sizeof *b->runs_at);
+    if (!b->runs_at)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a step's rows");
     iso_status status = device_host_new(&model->device, b->bytes, &memory);
     b->host = b->device = memory;
     if (status || !model->device.driver)
@@ -74,9 +79,10 @@ void batch_close(iso_model *model)
     if (b->device != b->host)
         device_free(&model->device, b->device);
     device_host_free(&model->device, b->host);
+    free(b->runs_at);
 }
 
-/* ---- what they say ---- */
+/* ---- the order in which rows run ---- */
 
 static int32_t *array(const Batch *b, size_t at)
 {
@@ -88,6 +94,33 @@ static int64_t *places(const Batch *b)
     return (int64_t *)(b->host + b->places);
 }
 
+static int64_t put_rows(const Batch *b, int64_t from, int64_t end, int64_t at)
+{
+    for (int64_t row = from; row < end; row++) {
+        array(b, b->order)[at] = (int32_t)row;
+        b->runs_at[row] = (int32_t)at++;
+    }
+    return at;
+}
+
+/* Each sequence is cut into twice as many pieces as there are ranks, and rank r begins with pieces
+ * r and 2 n - 1 - r, counted from its start: causal rows then see equally many keys on every rank
+ * (the zigzag of context parallelism). */
+static void deal_rows(const iso_model *model, const Pass *pass)
+{
+    const Batch *b = &model->batch;
+    int64_t at = 0, pieces = 2 * model->deal;
+    for (int64_t rank = 0; rank < model->deal; rank++)
+        for (int64_t i = 0, first = 0; i < pass->step->n_sequences; i++) {
+            int64_t rows = pass->step->sequences[i].rows, back = pieces - 1 - rank;
+            at = put_rows(b, first + rows * rank / pieces, first + rows * (rank + 1) / pieces, at);
+            at = put_rows(b, first + rows * back / pieces, first + rows * (back + 1) / pieces, at);
+            first += rows;
+        }
+}
+
+/* ---- what they say ---- */
+
 static void fill_sequence(iso_model *model, const Pass *pass, int index, int64_t row)
 {
     const Batch *b = &model->batch;
@@ -98,9 +131,10 @@ static void fill_sequence(iso_model *model, const Pass *pass, int index, int64_t
     array(b, b->starts)[index + 1] = (int32_t)(row + s->rows);
     for (int i = 0; i < s->rows; i++) {
         int64_t at = s->position + i;
-        array(b, b->positions[HEAD])[row + i] = (int32_t)at;
-        array(b, b->sequences[HEAD])[row + i] = index;
-        places(b)[row + i] = s->pages ? (int64_t)s->pages[at / page] * page + at % page : -1;
+        int run = b->runs_at[row + i];
+        array(b, b->positions[HEAD])[run] = (int32_t)at;
+        array(b, b->sequences[HEAD])[run] = index;
+        places(b)[run] = s->pages ? (int64_t)s->pages[at / page] * page + at % page : -1;
     }
     if (s->pages)
         memcpy(array(b, b->table) + index * b->table_stride, s->pages,
@@ -125,9 +159,10 @@ static void fill_inputs(const iso_model *model, const Pass *pass)
 {
     const Batch *b = &model->batch;
     for (int i = 0; i < model->program.model->n_inputs; i++)
-        if (pass->inputs[i])
-            memcpy(b->host + b->inputs[HEAD][i], pass->inputs[i]->data,
-                   (size_t)pass->rows * b->input_bytes[i]);
+        for (int64_t row = 0; pass->inputs[i] && row < pass->rows; row++)
+            memcpy(b->host + b->inputs[HEAD][i] + (size_t)b->runs_at[row] * b->input_bytes[i],
+                   (const char *)pass->inputs[i]->data + (size_t)row * b->input_bytes[i],
+                   b->input_bytes[i]);
 }
 
 /* Wanted rows, in the order asked; those that fill a bucket come after them. */
@@ -136,7 +171,7 @@ static void fill_wanted(const iso_model *model, const Pass *pass)
     const Batch *b = &model->batch;
     int64_t n = pass->whole ? pass->run_rows : pass->wanted;
     for (int64_t i = 0; i < n; i++) {
-        int64_t row = pass->whole ? i : pass->step->wanted[i];
+        int64_t row = pass->whole ? i : b->runs_at[pass_wanted(pass, i)];
         array(b, b->wanted)[i] = (int32_t)row;
         array(b, b->positions[TAIL])[i] = array(b, b->positions[HEAD])[row];
         array(b, b->sequences[TAIL])[i] = array(b, b->sequences[HEAD])[row];
@@ -164,6 +199,10 @@ iso_status batch_fill(iso_model *model, const Pass *pass)
 {
     Batch *b = &model->batch;
     int64_t row = 0;
+    if (pass->dealt)
+        deal_rows(model, pass);
+    else
+        put_rows(b, 0, pass->rows, 0);
     for (int i = 0; i < pass->step->n_sequences; i++) {
         fill_sequence(model, pass, i, row);
         row += pass->step->sequences[i].rows;

@@ -211,19 +211,18 @@ static iso_status check_call(const iso_model *model, const ModelCall *call)
     return status;
 }
 
-/* A cache has every row: keys of a sequence that lie on another rank are not fetched. */
+/* A cache has every row: those that other ranks make are brought here. */
 static iso_status size_cache(iso_model *model, int index)
 {
     const Program *p = &model->program;
-    const Slot *of = &p->slots[p->calls[p->slots[p->caches[index].slot].first].of];
+    Slot *as = &p->slots[p->caches[index].slot];
+    const Slot *of = &p->slots[p->calls[as->first].of];
     const MfTensor *tensor;
     Box box;
     int64_t rows = 4 * (int64_t)model->ranks;
     iso_status status = model_slot_box(model, (int)(of - p->slots), rows, &tensor, &box);
-    if (!status && (box.lo[0] != 0 || box.hi[0] != rows))
-        status = iso_fail(ISO_UNSUPPORTED, "layout %s cuts the rows of %s, which a cache keeps: "
-                          "cut its heads", model->layout, tensor->name);
-    model->cache_row[index] = of->row_bytes;
+    as->row_bytes = model->cache_row[index] = of->row_bytes;
+    as->brought = !status && box.hi[0] - box.lo[0] != rows;
     if (!status && model->config.pages)
         model->cache_bytes += (size_t)round_up((int64_t)of->row_bytes * model->config.pages *
                                                model->config.page, 256);
@@ -274,6 +273,10 @@ static iso_status place_values(iso_model *model)
         return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a model's plan");
     for (int i = 0; i < p->n_slots; i++) {
         Slot *slot = &p->slots[i];
+        if (slot->brought)
+            intervals[n++] = (Interval){slot->first, slot->last,
+                                        slot->row_bytes * (size_t)model->config.max_rows,
+                                        &slot->offset};
         if (slot->source != SLOT_OP)
             continue;
         bool tail = slot->first >= p->tail;
@@ -331,12 +334,14 @@ static iso_status size_calls(iso_model *model)
             status = group_call_bytes(at->op, round_up(rows, model->ranks), at->placed, &bytes);
         model->group_bytes = most(model->group_bytes, bytes);
     }
-    for (int i = 0; i < p->n_slots && model->ranks > 1; i++)
-        if (p->slots[i].crosses)
+    for (int i = 0; i < p->n_slots && model->ranks > 1; i++) {
+        const Slot *slot = &p->slots[i];
+        const Slot *of = slot->brought ? &p->slots[p->calls[slot->first].of] : slot;
+        if (slot->crosses || slot->brought)
             model->group_bytes =
                 most(model->group_bytes,
-                     p->slots[i].row_bytes *
-                         (size_t)most_rows(model, &p->slots[i], model->config.max_rows));
+                     of->row_bytes * (size_t)most_rows(model, of, model->config.max_rows));
+    }
     return status;
 }
 
@@ -383,6 +388,19 @@ static iso_status find_pieces(iso_model *model)
 
 /* ---- all of it ---- */
 
+/* Rows are dealt where every cache is brought together: none is then read where it was made. */
+static void find_deal(iso_model *model)
+{
+    const Program *p = &model->program;
+    model->deal = 1;
+    for (int i = 0; i < p->n_caches; i++)
+        if (!p->slots[p->caches[i].slot].brought)
+            return;
+    for (int i = 0; i < p->model->n_statements; i++)
+        if (model->ops[i].keys)
+            model->deal = model->shares[model->ops[i].share].count;
+}
+
 static iso_status plan_parts(iso_model *model)
 {
     Program *p = &model->program;
@@ -396,6 +414,7 @@ static iso_status plan_parts(iso_model *model)
             status = check_call(model, &p->calls[i]);
     for (int i = 0; i < p->n_caches && !status; i++)
         status = size_cache(model, i);
+    find_deal(model);
     if (!status)
         status = find_pieces(model);
     if (!status)

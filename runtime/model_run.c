@@ -2,6 +2,7 @@
  * that go on into the tail. */
 #include "model_run.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { MAX_TENSORS = 128, DEEP = 8 };
@@ -51,9 +52,12 @@ static void bind_keys(const iso_model *model, const Pass *pass, const Slot *slot
     tensor->shape[0] = tensor->shape[1] = 0;
     tensor->stride[1] = row;
     tensor->stride[0] = pass->paged ? row * model->config.page : 0;
-    tensor->data = pass->paged
-                       ? model->caches[slot->from]
-                       : model_slot_data(model, pass, p->calls[slot->first].of, false);
+    if (pass->paged)
+        tensor->data = model->caches[slot->from];
+    else if (slot->brought)
+        tensor->data = model->values + slot->offset;
+    else
+        tensor->data = model_slot_data(model, pass, p->calls[slot->first].of, false);
 }
 
 static iso_status bind_argument(const iso_model *model, const Pass *pass,
@@ -103,6 +107,99 @@ static iso_status bind_call(const iso_model *model, const Pass *pass, int index,
         else
             tensors[i].data =
                 model_slot_data(model, pass, call->results[i - s->n_arguments], tail);
+    }
+    return status;
+}
+
+/* ---- rows that ranks have cut between them ---- */
+
+/* Every rank's rows of a value lie in its slot of the group. */
+static iso_status share_rows(iso_model *model, const Pass *pass, int index, Box boxes[GROUP_RANKS],
+                             const char *parts[GROUP_RANKS])
+{
+    const Slot *slot = &model->program.slots[index];
+    const iso_op *op = model->ops[model->program.calls[slot->from].statement].op;
+    size_t bytes[GROUP_RANKS];
+    iso_status status = ISO_OK;
+    for (int r = 0; r < model->ranks && !status; r++) {
+        status = model_rank_box(model, r, index, pass->run_rows, &boxes[r]);
+        bytes[r] = (size_t)(boxes[r].hi[0] - boxes[r].lo[0]) * slot->row_bytes;
+    }
+    return status ? status
+                  : group_share(model->group, op, pass->run_rows, model->values + slot->offset,
+                                bytes, model->device.stream, parts);
+}
+
+/* This rank takes those that it has of the wanted. */
+static iso_status gather_cut(iso_model *model, const Pass *pass, int index)
+{
+    const Slot *slot = &model->program.slots[index];
+    const MfTensor *tensor;
+    const char *parts[GROUP_RANKS];
+    Box to, boxes[GROUP_RANKS];
+    iso_status status = model_slot_box(model, index, pass->part, &tensor, &to);
+    if (!status)
+        status = share_rows(model, pass, index, boxes, parts);
+    for (int r = 0; r < model->ranks && !status; r++) {
+        RowCopy copy = {
+            .to = model->values + slot->gathered,
+            .from = parts[r],
+            .from_index = (const int32_t *)(model->batch.device + model->batch.wanted) +
+                          pass->first + to.lo[0],
+            .rows = to.hi[0] - to.lo[0],
+            .first = boxes[r].lo[0],
+            .count = boxes[r].hi[0] - boxes[r].lo[0],
+            .row_bytes = slot->row_bytes,
+        };
+        if (copy.count)
+            status = device_rows(&model->device, &copy);
+    }
+    return status;
+}
+
+/* Whether two ranks have the same part of every row. */
+static bool same_columns(const MfTensor *tensor, const Box *a, const Box *b)
+{
+    for (int i = 1; i < tensor->n_axes; i++)
+        if (a->lo[i] != b->lo[i] || a->hi[i] != b->hi[i])
+            return false;
+    return true;
+}
+
+/* All rows of a cache's value, in the order of the step where they are read in place, else in that
+ * in which they run. Ranks that have the same rows and columns count once. */
+static iso_status bring_rows(iso_model *model, const Pass *pass, const ModelCall *call)
+{
+    const Program *p = &model->program;
+    const Slot *as = &p->slots[p->caches[call->cache].slot];
+    const MfTensor *tensor;
+    const char *parts[GROUP_RANKS];
+    Box own, boxes[GROUP_RANKS];
+    int64_t have = 0;
+    iso_status status = model_slot_box(model, call->of, pass->run_rows, &tensor, &own);
+    if (!status)
+        status = share_rows(model, pass, call->of, boxes, parts);
+    while (have < pass->run_rows && !status) {
+        int r = 0;
+        while (r < model->ranks && !(boxes[r].lo[0] == have && boxes[r].hi[0] > have &&
+                                     same_columns(tensor, &own, &boxes[r])))
+            r++;
+        if (r == model->ranks)
+            return iso_fail(ISO_UNSUPPORTED, "layout %s: no rank has row %" PRId64 " of %s as rank "
+                            "%d has its own", model->layout, have, tensor->name, model->rank);
+        bool scattered = pass->dealt && !pass->paged;
+        RowCopy copy = {
+            .to = model->values + as->offset +
+                  (scattered ? 0 : (size_t)have * as->row_bytes),
+            .to_index = scattered ? (const int32_t *)(model->batch.device + model->batch.order) +
+                                        have
+                                  : NULL,
+            .from = parts[r],
+            .rows = boxes[r].hi[0] - have,
+            .row_bytes = as->row_bytes,
+        };
+        have = boxes[r].hi[0];
+        status = device_rows(&model->device, &copy);
     }
     return status;
 }
@@ -159,7 +256,13 @@ static iso_status bind_cache(const iso_model *model, const Pass *pass, const Mod
     iso_status status = model_slot_box(model, call->of, pass->run_rows, &tensor, &box);
     if (status)
         return status;
-    box_tensor(tensor, &box, model_slot_data(model, pass, call->of, false), rows);
+    const Slot *as = &model->program.slots[model->program.caches[call->cache].slot];
+    char *data = model_slot_data(model, pass, call->of, false);
+    if (as->brought) {
+        box.lo[0] = 0, box.hi[0] = pass->run_rows;
+        data = model->values + as->offset;
+    }
+    box_tensor(tensor, &box, data, rows);
     *cache = *rows;
     cache->data = model->caches[call->cache];
     cache->n_axes = rows->n_axes + 1;
@@ -183,7 +286,10 @@ static iso_status write_caches(iso_model *model, const Pass *pass, int *call, in
     iso_status status = ISO_OK;
     int n = 0, i = *call;
     for (; i < end && n < AT_ONCE && p->calls[i].cache >= 0 && model->needed[i] && !status; i++) {
-        status = bind_cache(model, pass, &p->calls[i], &rows[n], &caches[n]);
+        if (p->slots[p->caches[p->calls[i].cache].slot].brought)
+            status = bring_rows(model, pass, &p->calls[i]);
+        if (!status)
+            status = bind_cache(model, pass, &p->calls[i], &rows[n], &caches[n]);
         n++;
     }
     *call = i - 1;
@@ -217,42 +323,6 @@ iso_status model_run_calls(iso_model *model, const Pass *pass, int first, int en
 }
 
 /* ---- the tail's rows ---- */
-
-/* Every rank's rows lie in its slot of the group: this one takes those that it has of the wanted.
- */
-static iso_status gather_cut(iso_model *model, const Pass *pass, int index)
-{
-    const Slot *slot = &model->program.slots[index];
-    const iso_op *op = model->ops[model->program.calls[slot->from].statement].op;
-    const MfTensor *tensor;
-    const char *parts[GROUP_RANKS];
-    size_t bytes[GROUP_RANKS];
-    Box to, boxes[GROUP_RANKS];
-    iso_status status = model_slot_box(model, index, pass->part, &tensor, &to);
-    for (int r = 0; r < model->ranks && !status; r++) {
-        status = model_rank_box(model, r, index, pass->run_rows, &boxes[r]);
-        bytes[r] = (size_t)(boxes[r].hi[0] - boxes[r].lo[0]) * slot->row_bytes;
-    }
-    if (!status)
-        status = group_share(model->group, op, pass->run_rows, model->values + slot->offset, bytes,
-                             model->device.stream, parts);
-    for (int r = 0; r < model->ranks && !status; r++) {
-        Box theirs = boxes[r];
-        RowCopy copy = {
-            .to = model->values + slot->gathered,
-            .from = parts[r],
-            .from_index = (const int32_t *)(model->batch.device + model->batch.wanted) +
-                          pass->first + to.lo[0],
-            .rows = to.hi[0] - to.lo[0],
-            .first = theirs.lo[0],
-            .count = theirs.hi[0] - theirs.lo[0],
-            .row_bytes = slot->row_bytes,
-        };
-        if (copy.count)
-            status = device_rows(&model->device, &copy);
-    }
-    return status;
-}
 
 static iso_status gather_slot(iso_model *model, const Pass *pass, int index)
 {

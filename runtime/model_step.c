@@ -304,7 +304,7 @@ static iso_status read_output(iso_model *model, const Pass *pass, const iso_valu
                          rows * s.part_row);
     int64_t n = tail ? pass->part : pass->wanted;
     for (int64_t i = 0; i < n && !status; i++) {
-        int64_t at = tail || pass->whole ? i : pass->step->wanted[i];
+        int64_t at = tail ? i : model->batch.runs_at[pass_wanted(pass, i)];
         int64_t to = (tail ? pass->first : 0) + i;
         if (at >= box.lo[0] && at < box.hi[0] && to < pass->wanted)
             spread_row(&s, 1, all + (size_t)(at - box.lo[0]) * s.part_row,
@@ -351,6 +351,8 @@ static iso_status run_tail(iso_model *model, Pass *pass)
 
 static iso_status run_pass(iso_model *model, Pass *pass)
 {
+    pass->dealt = model->deal > 1;
+    pass->whole &= !pass->dealt;
     iso_status status = batch_fill(model, pass);
     if (!status)
         status = model_run_calls(model, pass, 0, model->program.tail);
