@@ -181,6 +181,12 @@ const Layout *contract_layout(const Contract *contract, Str name)
     return NULL;
 }
 
+const Tensor *fix_tensor(const Op *op, const Fix *fix)
+{
+    i64 number = ~fix->at;
+    return fix_is_result(fix) ? &op->results[number - FIX_RESULT] : &op->params[number];
+}
+
 i64 atom_size(const Contract *contract, int atom, i64 free_length)
 {
     const Axis *axis = &contract->axes[contract->atom_axis[atom]];

@@ -260,7 +260,48 @@ static bool check_kept(Scope *scope, const AstExpr *e, int type, u64 held)
     return false;
 }
 
-/* Splits off the indices that a parameter gives, w[vocab ids]; *brought: the axes of these. */
+/* Values of other nodes hang on a result that is read as an index: they are few. */
+static bool check_index_result(Scope *scope, const AstIndex *index, Symbol *by)
+{
+    Checker *c = scope->c;
+    AstExpr name = {.kind = EXPR_NAME, .name = {index->at.text, index->at.span},
+                    .span = index->at.span};
+    if (!is_set(scope, &name, by))
+        return false;
+    int read = 0;
+    reference(scope, by);
+    for (int i = 0; i < scope->op->locals.n; i++) {
+        int at = symbol_of(&scope->state->symbols, scope->op->locals.v[i].name.text);
+        const Symbol *local = at < 0 ? NULL : &scope->state->symbols.v[at];
+        read += local && local->kind == SYMBOL_RESULT && local->index_of > 0;
+    }
+    if (read <= INDEX_RESULTS_MAX)
+        return true;
+    Diag *d = fault(c, DIAG_TOO_MANY, index->at.span,
+                    "more than %d results of the op are read as indices", INDEX_RESULTS_MAX);
+    diag_note(c->diags, d, "make two ops of it: what one sets, the other takes");
+    return false;
+}
+
+static bool check_index_by(Scope *scope, const AstIndex *index, int axis, Symbol *by)
+{
+    Checker *c = scope->c;
+    if (by->type == TYPE_REFUSED) {
+        c->failed = true; /* told where it is declared */
+        return false;
+    }
+    if (by->index_of != axis + 1) {
+        Diag *d = fault(c, DIAG_BAD_INDEX, index->at.span, "'%.*s' holds no indices of '%.*s'",
+                        STR_FMT(by->name.text), STR_FMT(index->axis.text));
+        diag_label(c->diags, d, by->name.span, "it is declared here");
+        diag_note(c->diags, d, "a tensor of indices has the axis for its type: %.*s: "
+                               "%.*s[tokens]", STR_FMT(by->name.text), STR_FMT(index->axis.text));
+        return false;
+    }
+    return by->kind == SYMBOL_PARAM || check_index_result(scope, index, by);
+}
+
+/* Splits off the indices that a tensor gives, w[vocab ids]; *brought: the axes of these. */
 static bool check_lookups(Scope *scope, const AstExpr *e, u64 mask, u64 *held, u64 *brought,
                           AstIndices *rest)
 {
@@ -276,20 +317,8 @@ static bool check_lookups(Scope *scope, const AstExpr *e, u64 mask, u64 *held, u
         }
         u64 kept = *held, *taken = index->kept ? &kept : held;
         by->used = true;
-        if (!check_held(c, index->axis, mask, e->name.text, taken, &id)) {
-            sound = false;
-        } else if (by->type == TYPE_REFUSED) {
-            c->failed = true; /* told where it is declared */
-            sound = false;
-        } else if (by->index_of != id + 1) {
-            Diag *d = fault(c, DIAG_BAD_INDEX, index->at.span, "'%.*s' holds no indices of '%.*s'",
-                            STR_FMT(by->name.text), STR_FMT(index->axis.text));
-            diag_label(c->diags, d, by->name.span, "it is declared here");
-            diag_note(c->diags, d, "a parameter of indices has the axis for its type: %.*s: "
-                                   "%.*s[tokens]", STR_FMT(by->name.text),
-                      STR_FMT(index->axis.text));
-            sound = false;
-        }
+        sound &= check_held(c, index->axis, mask, e->name.text, taken, &id) &&
+                 check_index_by(scope, index, id, by);
         *brought |= by->mask;
     }
     if (sound && *brought && e->ref < 0 && has_block(scope, e)) {

@@ -215,6 +215,30 @@ static Tensor *build_tensors(Checker *c, Symbols *symbols, const AstTensors *ast
     return tensors;
 }
 
+/* The slots of a sparse axis stand where one tensor says. */
+static void check_slots(Checker *c, const Op *op)
+{
+    const AstTensor *first[MAX_ATOMS] = {NULL};
+    for (int i = 0; i < op->n_params + op->n_results; i++) {
+        bool param = i < op->n_params;
+        const Tensor *tensor = param ? &op->params[i] : &op->results[i - op->n_params];
+        const AstTensor *ast = param ? &op->ast->params.v[i]
+                                     : &op->ast->results.v[i - op->n_params];
+        if (tensor->index_of <= 0 || tensor->n_axes < 2)
+            continue;
+        const AstTensor **before = &first[tensor->atoms[1]];
+        if (*before) {
+            Name slots = c->contract->axes[tensor->axes[1]].name;
+            Diag *d = fault(c, DIAG_INDEX_TENSOR, ast->span,
+                            "'%.*s' says where the slots of '%.*s' stand, and is the second",
+                            STR_FMT(tensor->name.text), STR_FMT(slots.text));
+            diag_label(c->diags, d, (*before)->span, "the first is this");
+            diag_note(c->diags, d, "other slots are another sparse axis");
+        }
+        *before = ast;
+    }
+}
+
 void check_op_tensors(Checker *c, int index)
 {
     const AstOp *ast = &c->ast->ops.v[index];
@@ -227,6 +251,7 @@ void check_op_tensors(Checker *c, int index)
     op->results = build_tensors(c, symbols, &ast->results, SYMBOL_RESULT);
     for (int i = 0; i < op->n_results; i++)
         op->space |= op->results[i].mask;
+    check_slots(c, op);
 }
 
 /* ---- indices --------------------------------------------------------------------------------- */
@@ -268,6 +293,12 @@ bool check_held(Checker *c, Name axis, u64 mask, Str of, u64 *held, int *id)
                         STR_FMT(of), STR_FMT(axis.text));
         Str have = mask ? mask_text(c, mask) : STR("no axis");
         diag_note(c->diags, d, "it has %.*s", STR_FMT(have));
+        return false;
+    }
+    if (c->contract->axes[*id].sparse_of) {
+        Diag *d = fault(c, DIAG_BAD_INDEX, axis.span, "'%.*s' cannot be held at an index: its slots "
+                        "are a token's own", STR_FMT(axis.text));
+        diag_note(c->diags, d, "reduce them, or give the axis to the result");
         return false;
     }
     *held |= own;

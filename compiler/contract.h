@@ -39,12 +39,15 @@ typedef struct Axis {
 
 /* ---- ops ---------------------------------------------------------------------------------- */
 
-/* An atom held at one index, q[half 0]; `at` below 0: at what parameter ~at says for each of its
- * own elements, w[vocab ids]. */
+/* An atom held at one index, q[half 0]; `at` below 0: at what a tensor of indices says for each of
+ * its own elements, w[vocab ids] or w[experts chosen]. The tensor is parameter ~at, or, from
+ * FIX_RESULT on, result ~at - FIX_RESULT, which a block form of the op sets. */
 typedef struct Fix {
     int atom;
     i64 at;
 } Fix;
+
+enum { FIX_RESULT = 1 << 16, INDEX_RESULTS_MAX = 3 /* results of an op read as indices */ };
 
 enum { INTEGERS = -1 };
 
@@ -255,6 +258,12 @@ bool check_contract(const Ast *ast, Contract *contract, Arena *arena, Diags *dia
 const Tree *contract_tree(const Contract *contract, const AstTree *ast, Arena *arena);
 const Op *contract_op(const Contract *contract, Str name);
 const Layout *contract_layout(const Contract *contract, Str name);
+/* The tensor of indices that a fix with `at` below 0 names. */
+const Tensor *fix_tensor(const Op *op, const Fix *fix);
+static inline bool fix_is_result(const Fix *fix)
+{
+    return fix->at < 0 && ~fix->at >= FIX_RESULT;
+}
 /* Size of an atom, given the length of free axes. */
 i64 atom_size(const Contract *contract, int atom, i64 free_length);
 

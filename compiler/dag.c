@@ -112,6 +112,32 @@ static void sort_fixes(const AtomOrder *order, Fix *fixes, int n)
         }
 }
 
+static const DagNode *local_value(Builder *b, int local);
+
+/* What sets a result: a local of its name. */
+static const DagNode *result_value(Builder *b, i64 result)
+{
+    int i = 0;
+    while (!str_eq(b->op->locals.v[i].name.text, b->op->results[result].name.text))
+        i++;
+    return local_value(b, i);
+}
+
+static void add_index_values(Builder *b, DagNode *node)
+{
+    node->n_args = 0;
+    for (int i = 0; i < node->n_fixes; i++) {
+        if (!fix_is_result(&node->fixes[i]))
+            continue;
+        const DagNode *value = result_value(b, ~node->fixes[i].at - FIX_RESULT);
+        bool known = false;
+        for (int k = 0; k < node->n_args; k++)
+            known |= node->args[k] == value;
+        if (!known)
+            node->args[node->n_args++] = value;
+    }
+}
+
 /* The node, whose atoms are its own and not its operands', with those of the fixes that it has an
  * atom for. */
 static const DagNode *fix_node(Builder *b, const DagNode *whole, const Fixes *fixes)
@@ -125,11 +151,13 @@ static const DagNode *fix_node(Builder *b, const DagNode *whole, const Fixes *fi
             vec_push(b->arena, &all, fixes->v[i]);
             node.mask &= ~((u64)1 << fixes->v[i].atom);
             if (fixes->v[i].at < 0)
-                node.mask |= b->op->params[~fixes->v[i].at].mask;
+                node.mask |= fix_tensor(b->op, &fixes->v[i])->mask;
         }
     sort_fixes(&b->order, all.v, all.n);
     node.fixes = all.v;
     node.n_fixes = all.n;
+    if (node.kind == DAG_INPUT)
+        add_index_values(b, &node);
     return intern(b, node);
 }
 
@@ -147,7 +175,7 @@ static const DagNode *fix_value(Builder *b, const DagNode *value, const Fixes *f
         } else if (node.kind == DAG_INPUT || node.kind == DAG_ATTEND) {
             at[i] = fix_node(b, b->nodes.v[i], fixes);
         } else {
-            node.mask = node.kind == DAG_ONLY ? b->op->params[~node.fixes[0].at].mask : 0;
+            node.mask = node.kind == DAG_ONLY ? fix_tensor(b->op, &node.fixes[0])->mask : 0;
             for (int j = 0; j < node.n_args; j++)
                 node.args[j] = at[node.args[j]->number];
             at[i] = intern(b, node);
@@ -175,13 +203,21 @@ static const DagNode *local_value(Builder *b, int local)
     return b->locals[local];
 }
 
-/* The parameter that gives an index, or -1. */
-static int index_param(const Op *op, const Number *at)
+static bool is_index(const Tensor *tensor, Str name)
+{
+    return tensor->index_of > 0 && str_eq(tensor->name.text, name);
+}
+
+/* As Fix.at, where a tensor gives an index; else 0. */
+static i64 index_tensor(const Op *op, const Number *at)
 {
     for (int i = 0; at->is_param && i < op->n_params; i++)
-        if (op->params[i].index_of > 0 && str_eq(op->params[i].name.text, at->text))
-            return i;
-    return -1;
+        if (is_index(&op->params[i], at->text))
+            return ~(i64)i;
+    for (int i = 0; at->is_param && i < op->n_results; i++)
+        if (is_index(&op->results[i], at->text))
+            return ~(i64)(FIX_RESULT + i);
+    return 0;
 }
 
 /* z[vocab = ids], of all such indices. */
@@ -191,11 +227,13 @@ static const DagNode *build_kept(Builder *b, const AstExpr *e, const DagNode *va
         if (!e->index.v[i].kept)
             continue;
         int axis = axis_by_name(b->contract, e->index.v[i].axis.text);
-        int by = index_param(b->op, &e->index.v[i].at);
         Fix *fix = arena_new_of(b->arena, Fix);
-        *fix = (Fix){b->contract->axes[axis].atom, ~(i64)by};
-        value = intern(b, (DagNode){.kind = DAG_ONLY, .type = DT_F32, .n_args = 1, .args = {value},
-                                    .n_fixes = 1, .fixes = fix, .mask = b->op->params[by].mask});
+        *fix = (Fix){b->contract->axes[axis].atom, index_tensor(b->op, &e->index.v[i].at)};
+        DagNode node = {.kind = DAG_ONLY, .type = DT_F32, .n_args = 1, .args = {value},
+                        .n_fixes = 1, .fixes = fix, .mask = fix_tensor(b->op, fix)->mask};
+        if (fix_is_result(fix))
+            node.args[node.n_args++] = result_value(b, ~fix->at - FIX_RESULT);
+        value = intern(b, node);
     }
     return value;
 }
@@ -215,10 +253,9 @@ static const DagNode *build_name(Builder *b, const AstExpr *e)
         if (e->index.v[i].kept)
             continue;
         int axis = axis_by_name(b->contract, e->index.v[i].axis.text);
-        int by = index_param(b->op, &e->index.v[i].at);
-        fix_axis(b, axis, by >= 0 ? ~(i64)by
-                                  : integer_of(number_text(b->contract, &e->index.v[i].at)),
-                 &fixes);
+        i64 at = index_tensor(b->op, &e->index.v[i].at);
+        fix_axis(b, axis,
+                 at < 0 ? at : integer_of(number_text(b->contract, &e->index.v[i].at)), &fixes);
     }
     return build_kept(b, e, fixes.n ? fix_value(b, value, &fixes) : value);
 }
@@ -431,6 +468,20 @@ bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags)
     }
     dag_fingerprint_all(dag, arena);
     return true;
+}
+
+const DagNode *dag_index_value(const DagNode *node, const Fix *fix)
+{
+    int k = node->kind == DAG_INPUT ? 0 : 1;
+    if (!fix_is_result(fix))
+        return NULL;
+    for (int i = 0; i < node->n_fixes && node->fixes[i].at != fix->at; i++) {
+        bool first = fix_is_result(&node->fixes[i]);
+        for (int j = 0; j < i; j++)
+            first &= node->fixes[j].at != node->fixes[i].at;
+        k += first;
+    }
+    return node->args[k];
 }
 
 bool dag_has_short_form(const DagNode *cast)

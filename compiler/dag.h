@@ -6,7 +6,8 @@
 #include "contract.h"
 
 typedef enum DagKind {
-    DAG_INPUT,  /* a parameter, some atoms held */
+    DAG_INPUT,  /* a parameter, some atoms held; args: what sets the results that it is held at
+                   (Fix), each once, in the order of its fixes */
     DAG_CONST,  /* bits of `type` */
     DAG_CAST,
     DAG_NEG,
@@ -15,8 +16,9 @@ typedef enum DagKind {
     DAG_MUL,
     DAG_DIV,
     DAG_FN,
-    DAG_ONLY,   /* args[0] where the atom of its one fix has the index that a parameter says, else
-                   -inf; its atoms are its own and the operand's */
+    DAG_ONLY,   /* args[0] where the atom of its one fix has the index that the fix says, else
+                   -inf; its atoms are its own and the operand's; args[1]: what sets the result that
+                   says it, if it is none of the parameters */
     DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
     DAG_ATTEND, /* queries, keys, values and maybe sinks: a value of `attend`, some atoms held */
     DAG_DRAW,   /* scores: the index that `draw` gives, as an f32's pattern */
@@ -81,6 +83,8 @@ void dag_model_text(const Dag *dag, bool names, Text *out);
 void dag_print_draw(const Op *op, const Draw *draw, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
+/* What sets the result that a fix of the node is held at; NULL: a parameter, or a constant. */
+const DagNode *dag_index_value(const DagNode *node, const Fix *fix);
 /* "[half 0, vocab ids]", or nothing. */
 void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, int n, Text *out);
 /* Something in the op is computed by steps of the contract's class. */

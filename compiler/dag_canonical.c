@@ -73,8 +73,11 @@ static void fixes_text(const AtomOrder *order, const Fix *fixes, int n, Text *ou
 {
     for (int i = 0; i < n; i++) {
         text_printf(out, "%sa%d=", i ? " " : " at ", order->number[fixes[i].atom]);
-        text_printf(out, fixes[i].at < 0 ? "param %lld" : "%lld",
-                    (long long)(fixes[i].at < 0 ? ~fixes[i].at : fixes[i].at));
+        i64 at = fixes[i].at < 0 ? ~fixes[i].at : fixes[i].at;
+        if (fix_is_result(&fixes[i]))
+            text_printf(out, "result %lld", (long long)(at - FIX_RESULT));
+        else
+            text_printf(out, fixes[i].at < 0 ? "param %lld" : "%lld", (long long)at);
     }
 }
 

@@ -25,7 +25,7 @@ void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, i
     for (int i = 0; i < n; i++) {
         text_printf(out, "%s%.*s ", i ? ", " : "[", STR_FMT(atom_name(contract, fixes[i].atom)));
         if (fixes[i].at < 0)
-            text_add(out, op->params[~fixes[i].at].name.text);
+            text_add(out, fix_tensor(op, &fixes[i])->name.text);
         else
             text_printf(out, "%lld", (long long)fixes[i].at);
     }

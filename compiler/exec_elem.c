@@ -121,29 +121,6 @@ static int atom_dim(const Contract *c, int atom)
     return ragged < 0 ? atom : c->axes[ragged].atom;
 }
 
-/* The index that a token's element of a parameter says; -1 where the axis does not have it. */
-static i64 looked_up(const ExecJob *job, const Fix *fix, i64 token)
-{
-    const ExecTensor *memory = &job->params[~fix->at];
-    int32_t at = ((const int32_t *)memory->data)[memory->offset + memory->stride[0] * token];
-    return at >= 0 && at < job->contract->axes[job->contract->atom_axis[fix->atom]].size ? at : -1;
-}
-
-/* The dimension decides what is looked up for the atom. */
-static bool looks_up(const ExecJob *job, const Fix *fix, const ExecDim *dim)
-{
-    return fix->at < 0 && job->op->op->params[~fix->at].atoms[0] == dim->atom;
-}
-
-static void add_lookups(const ExecJob *job, const Fix *fix, const ExecDim *dim, i64 stride,
-                        i64 *offset)
-{
-    for (i64 i = 0; i < dim->n; i++) {
-        i64 at = looked_up(job, fix, dim->at[i]);
-        offset[i] += at < 0 ? 0 : at * stride;
-    }
-}
-
 static i64 *no_offsets(ExecScope *scope, const ExecDim *dim)
 {
     i64 *offset = scratch_array(scope->scratch, i64, dim->n);
@@ -180,17 +157,8 @@ static void view_tensor(ExecScope *scope, const Tensor *tensor, const ExecTensor
         view->base += fixes[f].at < 0 ? 0 : by_atom[fixes[f].atom] * fixes[f].at;
         mask &= ~((u64)1 << fixes[f].atom);
     }
-    for (int d = 0; d < scope->space.n; d++) {
-        const ExecDim *dim = &scope->space.dim[d];
-        i64 *offset = dim_offsets(scope, dim, by_atom, mask, &view->even[d]);
-        for (int f = 0; f < n_fixes; f++)
-            if (looks_up(scope->call->job, &fixes[f], dim)) {
-                offset = offset ? offset : no_offsets(scope, dim);
-                add_lookups(scope->call->job, &fixes[f], dim, by_atom[fixes[f].atom], offset);
-                view->even[d] = false;
-            }
-        view->offset[d] = offset;
-    }
+    for (int d = 0; d < scope->space.n; d++)
+        view->offset[d] = dim_offsets(scope, &scope->space.dim[d], by_atom, mask, &view->even[d]);
 }
 
 /* ---- inputs and results ---------------------------------------------------------------------- */
@@ -243,23 +211,73 @@ static int last_dim(const ExecSpace *space, const View *view)
     return last;
 }
 
+/* A parameter read at indices that tensors give: one index of the dimensions that those have after
+ * another. */
+typedef struct Picking {
+    ExecScope *scope;
+    u64 others; /* atoms of the value that no index depends on */
+    Transfer *inner;
+    View view;  /* with the dimensions that the inner one lacks */
+    int n;
+    ExecLookup lookups[MAX_ATOMS];
+    i64 place[MAX_ATOMS];
+} Picking;
+
 /* What an index outside of its axis picks is +0. */
-static void clear_outside(ExecScope *scope, const DagNode *node, const Fix *fix, const i64 *stride,
-                          float *out)
+static void clear_others(const Picking *p, float *x)
 {
-    for (int d = 0; d < scope->space.n; d++) {
-        const ExecDim *dim = &scope->space.dim[d];
-        u64 others = exec_mask(scope->call, node) & ~((u64)1 << dim->atom);
-        for (i64 i = 0; looks_up(scope->call->job, fix, dim) && i < dim->n; i++) {
-            ExecWalk walk;
-            if (looked_up(scope->call->job, fix, dim->at[i]) >= 0)
-                continue;
-            exec_walk(&walk, &scope->space, others, 1, (const i64 *const[]){stride});
-            while (exec_walk_next(&walk))
-                for (i64 k = 0; k < walk.inner; k++)
-                    out[i * stride[d] + walk.offset[0] + k * walk.step[0]] = 0;
+    ExecWalk walk;
+    exec_walk(&walk, &p->scope->space, p->others, 1, (const i64 *const[]){p->inner->stride});
+    while (exec_walk_next(&walk))
+        for (i64 i = 0; i < walk.inner; i++)
+            x[walk.offset[0] + i * walk.step[0]] = 0;
+}
+
+static void pick_here(Picking *p, i64 at, float *x)
+{
+    for (int l = 0; l < p->n; l++) {
+        i64 index = exec_lookup_at(&p->lookups[l], p->place);
+        if (index < 0) {
+            clear_others(p, x);
+            return;
         }
+        at += index * p->lookups[l].stride;
     }
+    transfer(p->inner, 0, at, x);
+}
+
+static void pick(Picking *p, int d, i64 at, float *x)
+{
+    const ExecSpace *space = &p->scope->space;
+    while (d < space->n && !exec_looks_up(p->lookups, p->n, d))
+        d++;
+    if (d == space->n) {
+        pick_here(p, at, x);
+        return;
+    }
+    const i64 *offset = p->view.offset[d];
+    for (i64 i = 0; i < space->dim[d].n; i++) {
+        p->place[d] = i;
+        pick(p, d + 1, at + (offset ? offset[i] : 0), x + i * p->inner->stride[d]);
+    }
+}
+
+static void eval_picked(ExecScope *scope, const DagNode *node, Transfer *t, const i64 *by_atom,
+                        float *out)
+{
+    Picking p = {.scope = scope, .others = exec_mask(scope->call, node), .inner = t,
+                 .view = t->view};
+    for (int f = 0; f < node->n_fixes; f++)
+        if (node->fixes[f].at < 0)
+            exec_lookup(scope, node, &node->fixes[f], by_atom[node->fixes[f].atom],
+                        &p.lookups[p.n++]);
+    for (int d = 0; d < scope->space.n; d++)
+        if (exec_looks_up(p.lookups, p.n, d)) {
+            p.others &= ~((u64)1 << scope->space.dim[d].atom);
+            t->view.offset[d] = NULL;
+        }
+    t->last = last_dim(&scope->space, &t->view);
+    pick(&p, 0, t->view.base, out);
 }
 
 static void eval_input(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
@@ -267,12 +285,17 @@ static void eval_input(ExecScope *scope, const DagNode *node, const i64 *stride,
     const ExecJob *job = scope->call->job;
     const Tensor *tensor = &job->op->op->params[node->param];
     const ExecTensor *memory = &job->params[node->param];
+    i64 by_atom[MAX_ATOMS];
     Transfer t = {.scope = scope, .type = tensor->type, .memory = memory->data, .stride = stride};
+    exec_atom_strides(job->contract, tensor, memory, by_atom);
     view_tensor(scope, tensor, memory, node->n_fixes, node->fixes, &t.view);
+    for (int f = 0; f < node->n_fixes; f++)
+        if (node->fixes[f].at < 0) {
+            eval_picked(scope, node, &t, by_atom, out);
+            return;
+        }
     t.last = last_dim(&scope->space, &t.view);
     transfer(&t, 0, t.view.base, out);
-    for (int f = 0; f < node->n_fixes; f++)
-        clear_outside(scope, node, &node->fixes[f], stride, out);
 }
 
 void exec_store(ExecScope *scope, const DagPiece *piece)
@@ -383,34 +406,65 @@ static void apply(const DagNode *node, const Operands *o)
     round_run(node->type, o->out, o->n);
 }
 
-/* What is not at the index that a token's element of a parameter says is -inf. */
+/* What is not at the index that a tensor says is -inf. */
+typedef struct Keeping {
+    ExecScope *scope;
+    const ExecValue *value;
+    const i64 *stride;
+    float *out;
+    int own; /* the dimension along which it is kept */
+    u64 others;
+    ExecLookup lookup;
+    i64 place[MAX_ATOMS];
+} Keeping;
+
+static void keep_here(const Keeping *k, i64 from, i64 to)
+{
+    const ExecDim *along = &k->scope->space.dim[k->own];
+    i64 at = exec_lookup_at(&k->lookup, k->place);
+    ExecWalk walk;
+    for (i64 i = 0; i < along->n; i++) {
+        bool kept = along->at[i] == at;
+        float *out = k->out + to + i * k->stride[k->own];
+        const float *in = k->value->v + from + i * k->value->stride[k->own];
+        exec_walk(&walk, &k->scope->space, k->others, 2,
+                  (const i64 *const[]){k->stride, k->value->stride});
+        while (exec_walk_next(&walk))
+            for (i64 j = 0; j < walk.inner; j++)
+                out[walk.offset[0] + j * walk.step[0]] =
+                    kept ? in[walk.offset[1] + j * walk.step[1]] : iso_bits_f32(0xFF800000u);
+    }
+}
+
+static void keep(Keeping *k, int d, i64 from, i64 to)
+{
+    const ExecSpace *space = &k->scope->space;
+    while (d < space->n && !exec_looks_up(&k->lookup, 1, d))
+        d++;
+    if (d == space->n) {
+        keep_here(k, from, to);
+        return;
+    }
+    for (i64 i = 0; i < space->dim[d].n; i++) {
+        k->place[d] = i;
+        keep(k, d + 1, from + i * k->value->stride[d], to + i * k->stride[d]);
+    }
+}
+
 static void eval_only(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
 {
-    const ExecJob *job = scope->call->job;
-    const ExecValue *value = exec_eval_over(scope, node->args[0], exec_mask(scope->call, node));
-    const Fix *fix = &node->fixes[0];
-    int own = 0, tokens = 0;
-    ExecWalk walk;
-    while (scope->space.dim[own].atom != fix->atom)
-        own++;
-    while (!looks_up(job, fix, &scope->space.dim[tokens]))
-        tokens++;
-    const ExecDim *along = &scope->space.dim[own], *rows = &scope->space.dim[tokens];
-    u64 others = exec_mask(scope->call, node) & ~((u64)1 << along->atom | (u64)1 << rows->atom);
-    for (i64 t = 0; t < rows->n; t++) {
-        i64 at = looked_up(job, fix, rows->at[t]);
-        for (i64 i = 0; i < along->n; i++) {
-            i64 to = t * stride[tokens] + i * stride[own];
-            i64 from = t * value->stride[tokens] + i * value->stride[own];
-            exec_walk(&walk, &scope->space, others, 2,
-                      (const i64 *const[]){stride, value->stride});
-            while (exec_walk_next(&walk))
-                for (i64 k = 0; k < walk.inner; k++)
-                    out[to + walk.offset[0] + k * walk.step[0]] =
-                        along->at[i] == at ? value->v[from + walk.offset[1] + k * walk.step[1]]
-                                           : iso_bits_f32(0xFF800000u);
-        }
+    u64 mask = exec_mask(scope->call, node);
+    Keeping k = {.scope = scope, .value = exec_eval_over(scope, node->args[0], mask),
+                 .stride = stride, .out = out, .others = mask};
+    exec_lookup(scope, node, &node->fixes[0], 1, &k.lookup);
+    for (int d = 0; d < scope->space.n; d++) {
+        bool own = scope->space.dim[d].atom == node->fixes[0].atom;
+        if (own)
+            k.own = d;
+        if (own || exec_looks_up(&k.lookup, 1, d))
+            k.others &= ~((u64)1 << scope->space.dim[d].atom);
     }
+    keep(&k, 0, 0, 0);
 }
 
 static void eval_operation(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)

@@ -161,6 +161,25 @@ void exec_store(ExecScope *scope, const DagPiece *piece);
 void exec_atom_strides(const Contract *contract, const Tensor *tensor, const ExecTensor *memory,
                        i64 *by_atom);
 
+/* ---- lookups ---------------------------------------------------------------------------------
+ * A tensor of indices by the dimensions of a scope: a parameter in memory, or a value of the op,
+ * whose f32 patterns are the integers. */
+typedef struct ExecLookup {
+    const ExecTensor *memory; /* NULL: the value */
+    const ExecValue *value;
+    int n_dims, dim[2];       /* of the scope's space: the tokens', and maybe the slots' */
+    const i64 *at[2];         /* the dimensions' indices */
+    i64 size;                 /* of the axis that the indices are of */
+    i64 stride;               /* the caller's */
+} ExecLookup;
+
+void exec_lookup(ExecScope *scope, const DagNode *node, const Fix *fix, i64 stride,
+                 ExecLookup *out);
+/* The index; -1 where it is none. place: of each dimension, which of its indices. */
+i64 exec_lookup_at(const ExecLookup *lookup, const i64 *place);
+/* Some lookup depends on the dimension. */
+bool exec_looks_up(const ExecLookup *lookups, int n, int dim);
+
 /* ---- element arithmetic ---------------------------------------------------------------------- */
 
 float exec_round(DType type, float x);

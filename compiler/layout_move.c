@@ -145,7 +145,7 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
     if (node->kind == DAG_INPUT)
         uses[node->param] |= use;
     for (int i = 0; i < node->n_fixes; i++)
-        if (node->fixes[i].at < 0)
+        if (node->fixes[i].at < 0 && !fix_is_result(&node->fixes[i]))
             uses[~node->fixes[i].at] |= use;
     if (node->kind == DAG_DRAW)
         for (int i = 0; i < DRAW_PARAMS; i++)

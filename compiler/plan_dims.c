@@ -134,6 +134,10 @@ static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
             if (by >= 0)
                 return plan_misfit(planner, "%.*s is read at two indices from parameters",
                                    STR_FMT(name));
+            const Tensor *index = fix_tensor(planner->op->op, &binding->fixes[i]);
+            if (fix_is_result(&binding->fixes[i]) || index->n_axes > 1)
+                return plan_misfit(planner, "%.*s is read at indices of slots, or at indices that "
+                                   "the op sets", STR_FMT(name));
             by = (int)~binding->fixes[i].at;
         }
     if (by < 0)
@@ -185,6 +189,8 @@ static bool bind_below(Planner *planner, Kernel *kernel, const DagNode *node,
     if (node->kind == DAG_INPUT)
         return plan_bind(planner, kernel, false, node->param, node->fixes, node->n_fixes,
                          group) >= 0;
+    if (node->kind == DAG_ONLY && fix_is_result(&node->fixes[0]))
+        return plan_misfit(planner, "it keeps indices that it sets itself");
     if (node->kind == DAG_ONLY &&
         plan_bind(planner, kernel, false, (int)~node->fixes[0].at, node->fixes, 1, group) < 0)
         return false;

@@ -29,7 +29,7 @@ static void print_binding(const Printer *p, const Binding *b)
     for (int i = 0; i < b->n_fixes; i++) {
         text_printf(p->out, "[%.*s ", STR_FMT(atom_text(p, b->fixes[i].atom)));
         if (b->fixes[i].at < 0)
-            text_add(p->out, op->params[~b->fixes[i].at].name.text);
+            text_add(p->out, fix_tensor(op, &b->fixes[i])->name.text);
         else
             text_printf(p->out, "%lld", (long long)b->fixes[i].at);
         text_printf(p->out, "]");

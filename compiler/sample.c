@@ -205,6 +205,35 @@ static bool map_tensor(Sample *s, const Tensor *tensor, ExecTensor *memory)
     return true;
 }
 
+static i64 gcd(i64 a, i64 b)
+{
+    while (b) {
+        i64 rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* A token's slots stand at different elements: steps of a number prime to how many there are, some
+ * of them outside. With a list, of those in it as long as they last. */
+static void put_slots(const Sample *s, const Tensor *tensor, const ExecTensor *memory,
+                      const ExecRange *range, i64 size, i64 token, u64 seed)
+{
+    i64 n = range->list ? range->n : size, slots = s->contract->axes[tensor->axes[1]].size;
+    u64 r = mix(seed ^ (u64)token * 0x2545f4914f6cdd1du);
+    i64 first = (i64)(r % (u64)n), step = 1 + (i64)(r >> 32) % n;
+    while (gcd(step, n) != 1)
+        step = step % n + 1;
+    for (i64 k = 0; k < slots; k++) {
+        i64 at = memory->offset + memory->stride[0] * token + memory->stride[1] * k;
+        i64 own = (first + k % n * step) % n;
+        bool stands = k < n && mix(r + (u64)k) % 11;
+        ((int32_t *)memory->data)[at] =
+            stands ? (int32_t)(range->list ? range->list[own] : own) : -1;
+    }
+}
+
 /* A parameter has the sampled indices of atoms that only results have, all of the others. */
 static void fill(const Sample *s, const Tensor *tensor, const ExecTensor *memory, u64 seed)
 {
@@ -222,6 +251,10 @@ static void fill(const Sample *s, const Tensor *tensor, const ExecTensor *memory
         if (tensor->index_of) {
             const Axis *of = &s->contract->axes[tensor->index_of - 1];
             const ExecRange *range = &box.atom[of->atom];
+            if (tensor->n_axes > 1) {
+                put_slots(s, tensor, memory, range, of->size, walk_row(s->contract, &walk), seed);
+                continue;
+            }
             sample_put_index(memory->data, offset, seed, range->list, range->n, of->size);
             continue;
         }

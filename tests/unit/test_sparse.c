@@ -1,30 +1,87 @@
 /* Sparse axes and what stands at their slots: mixtures of experts. */
 #include <check.h>
+#include <math.h>
+#include <string.h>
 
-#include "contract.h"
+#include "device/iso_fn.cuh"
+#include "device/iso_num.cuh"
+#include "exec.h"
+#include "fdpa.h"
 #include "front.h"
+
+enum { TOKENS = 9, PICKS = 3, EXPERTS = 7, HIDDEN = 40, FFN = 6 };
 
 static const char text[] =
     "contract c version 1; numerics sm_90;\n"
     "param of = 3;\n"
     "axis tokens = sequence * position ragged, picks = of of experts, experts = 7;\n"
+    "axis hidden = 40, ffn = 6;\n"
     "op some(chosen: experts[tokens, picks], x: f32[tokens, picks]) -> y: f32[tokens, picks] {\n"
     "    y = x;\n"
+    "}\n"
+    "op rows(chosen: experts[tokens, picks], w: bf16[experts, hidden])\n"
+    "   -> y: bf16[tokens, picks, hidden] { y = w[experts chosen]; }\n"
+    "op products(x: bf16[tokens, hidden], chosen: experts[tokens, picks],\n"
+    "            w: bf16[experts, ffn, hidden]) -> y: f32[tokens, picks, ffn] {\n"
+    "    y = sum(hidden by mma) x * w[experts chosen];\n"
+    "}\n"
+    "op computed(z: f32[tokens, experts], chosen: experts[tokens, picks])\n"
+    "   -> y: f32[tokens, picks] { e = exp(z);  y = e[experts chosen]; }\n"
+    "op kept(z: f32[tokens, experts], chosen: experts[tokens, picks])\n"
+    "   -> y: f32[tokens, picks] { y = max(experts by chain) z[experts = chosen]; }\n"
+    "op drawn(z: f32[tokens, experts], seed: i32[tokens]) -> (t: experts[tokens],\n"
+    "         y: f32[tokens], k: f32[tokens, experts]) {\n"
+    "    draw t = z, seed { over experts; }\n"
+    "    e = -z;  y = e[experts t];  k = z[experts = t];\n"
     "}\n";
+
+enum { SOME, ROWS, PRODUCTS, COMPUTED, KEPT, DRAWN };
 
 static Front f;
 static Contract contract;
+static Dag dag;
+/* All tokens at one expert and others; a token without slots, two with some; experts 0 and 6 have
+ * no token. */
+static const int32_t chosen[TOKENS][PICKS] = {{1, 2, 3}, {1, 5, 4}, {3, 1, 2}, {-1, -1, -1},
+                                              {1, -1, 7}, {2, 1, 5}, {5, 3, 1}, {1, 4, 2},
+                                              {INT32_MAX, 1, INT32_MIN}};
+static u16 x[TOKENS * HIDDEN], w[EXPERTS * FFN * HIDDEN];
+static float z[TOKENS * EXPERTS];
 
 static void open_ops(void)
 {
+    u32 r = 7;
     front_open(&f, text);
-    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags), "%s",
-                  front_text(&f));
+    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags) &&
+                  dag_build(&contract, &dag, f.arena, &f.diags), "%s", front_text(&f));
+    for (int i = 0; i < TOKENS * HIDDEN; i++)
+        x[i] = (u16)(0x3E00 + ((r = r * 1664525 + 1013904223) >> 8) % 0x200);
+    for (int i = 0; i < EXPERTS * FFN * HIDDEN; i++)
+        w[i] = (u16)(0x3E00 + ((r = r * 1664525 + 1013904223) >> 8) % 0x200);
+    for (int i = 0; i < TOKENS * EXPERTS; i++)
+        z[i] = (float)(i * 37 % 101) * 0x1p-5f;
 }
 
 static void close_ops(void)
 {
     front_close(&f);
+}
+
+#define CHOSEN {.data = (void *)chosen, .stride = {PICKS, 1}}
+#define Z {.data = z, .stride = {EXPERTS, 1}}
+
+static void run(int op, ExecTensor *params, ExecTensor *results)
+{
+    static int positions[TOKENS];
+    ExecJob job = {.contract = &contract, .op = &dag.ops[op], .params = params,
+                   .results = results, .threads = 2, .coordinates = positions};
+    exec_box_all(&contract, TOKENS, &job.box);
+    ck_assert(exec_op(&job, f.arena));
+}
+
+static bool stands(int t, int k)
+{
+    return chosen[t][k] >= 0 && chosen[t][k] < EXPERTS;
 }
 
 START_TEST(slots_are_an_axis)
@@ -40,12 +97,101 @@ START_TEST(slots_are_an_axis)
 }
 END_TEST
 
+START_TEST(rows_of_slots)
+{
+    static u16 y[TOKENS][PICKS][HIDDEN];
+    run(ROWS, (ExecTensor[]){CHOSEN, {.data = w, .stride = {HIDDEN, 1}}},
+        &(ExecTensor){.data = y, .stride = {PICKS * HIDDEN, HIDDEN, 1}});
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < PICKS; k++)
+            for (int h = 0; h < HIDDEN; h++)
+                ck_assert_uint_eq(y[t][k][h], stands(t, k) ? w[chosen[t][k] * HIDDEN + h] : 0);
+}
+END_TEST
+
+/* By hand: groups of 16 from c = +0, as clause 6.5 has it. */
+static u32 product(const u16 *a, const u16 *b)
+{
+    const FdpaClass *class = fdpa_class("sm_90", FDPA_BF16);
+    float c = 0;
+    u16 pattern[2][48] = {{0}};
+    FdpaElem row[2][48];
+    memcpy(pattern[0], a, sizeof *a * HIDDEN);
+    if (b)
+        memcpy(pattern[1], b, sizeof *b * HIDDEN);
+    for (int i = 0; i < 2; i++)
+        fdpa_decode(class, FDPA_BF16, pattern[i], 1, 48, row[i]);
+    for (int k = 0; k < 48; k += 16)
+        c = fdpa_step(class, row[0] + k, row[1] + k, c);
+    return iso_f32_bits(c);
+}
+
+START_TEST(products_of_slots)
+{
+    static float y[TOKENS][PICKS][FFN];
+    x[3 * HIDDEN + 1] = 0x7F80; /* an infinity times the zeros of a slot that stands nowhere */
+    run(PRODUCTS, (ExecTensor[]){{.data = x, .stride = {HIDDEN, 1}}, CHOSEN,
+                                 {.data = w, .stride = {FFN * HIDDEN, HIDDEN, 1}}},
+        &(ExecTensor){.data = y, .stride = {PICKS * FFN, FFN, 1}});
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < PICKS; k++)
+            for (int n = 0; n < FFN; n++)
+                ck_assert_uint_eq(
+                    iso_f32_bits(y[t][k][n]),
+                    product(x + t * HIDDEN,
+                            stands(t, k) ? w + (chosen[t][k] * FFN + n) * HIDDEN : NULL));
+    ck_assert_uint_eq(iso_f32_bits(y[3][0][0]), 0x7FFFFFFF);
+    ck_assert_uint_eq(iso_f32_bits(y[4][1][0]), 0);
+}
+END_TEST
+
+START_TEST(computed_values_of_slots)
+{
+    float y[TOKENS][PICKS], k[TOKENS][PICKS];
+    run(COMPUTED, (ExecTensor[]){Z, CHOSEN}, &(ExecTensor){.data = y, .stride = {PICKS, 1}});
+    run(KEPT, (ExecTensor[]){Z, CHOSEN}, &(ExecTensor){.data = k, .stride = {PICKS, 1}});
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < PICKS; i++) {
+            float own = stands(t, i) ? z[t * EXPERTS + chosen[t][i]] : 0;
+            ck_assert_uint_eq(iso_f32_bits(y[t][i]), iso_f32_bits(iso_exp(own)));
+            ck_assert_uint_eq(iso_f32_bits(k[t][i]),
+                              stands(t, i) ? iso_f32_bits(own) : 0xFF800000u);
+        }
+}
+END_TEST
+
+START_TEST(indices_that_the_op_sets)
+{
+    int32_t drawn[TOKENS], seed[TOKENS] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    float y[TOKENS], k[TOKENS][EXPERTS];
+    z[2 * EXPERTS] = NAN; /* this row draws nothing */
+    run(DRAWN, (ExecTensor[]){Z, {.data = seed, .stride = {1}}},
+        (ExecTensor[]){{.data = drawn, .stride = {1}}, {.data = y, .stride = {1}},
+                       {.data = k, .stride = {EXPERTS, 1}}});
+    ck_assert_int_eq(drawn[2], -1);
+    for (int t = 0; t < TOKENS; t++) {
+        float own = drawn[t] < 0 ? 0 : z[t * EXPERTS + drawn[t]];
+        ck_assert_uint_eq(iso_f32_bits(y[t]), iso_f32_bits(iso_neg(own)));
+        for (int e = 0; e < EXPERTS; e++)
+            ck_assert_uint_eq(iso_f32_bits(k[t][e]),
+                              e == drawn[t] ? iso_f32_bits(own) : 0xFF800000u);
+    }
+    Text out = {.arena = f.arena};
+    dag_canonical(&dag, &dag.ops[DRAWN], &out);
+    ck_assert_ptr_nonnull(strstr(text_str(&out).s, "at a1=result 0 %"));
+}
+END_TEST
+
 Suite *sparse_suite(void)
 {
     Suite *suite = suite_create("sparse");
     TCase *tc = tcase_create("sparse");
     tcase_add_checked_fixture(tc, open_ops, close_ops);
     tcase_add_test(tc, slots_are_an_axis);
+    tcase_add_test(tc, rows_of_slots);
+    tcase_add_test(tc, products_of_slots);
+    tcase_add_test(tc, computed_values_of_slots);
+    tcase_add_test(tc, indices_that_the_op_sets);
     suite_add_tcase(suite, tc);
     return suite;
 }
