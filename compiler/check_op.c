@@ -296,8 +296,9 @@ bool check_held(Checker *c, Name axis, u64 mask, Str of, u64 *held, int *id)
         return false;
     }
     if (c->contract->axes[*id].sparse_of) {
-        Diag *d = fault(c, DIAG_BAD_INDEX, axis.span, "'%.*s' cannot be held at an index: its slots "
-                        "are a token's own", STR_FMT(axis.text));
+        Diag *d = fault(c, DIAG_BAD_INDEX, axis.span,
+                        "'%.*s' cannot be held at an index: its slots are a token's own",
+                        STR_FMT(axis.text));
         diag_note(c->diags, d, "reduce them, or give the axis to the result");
         return false;
     }
