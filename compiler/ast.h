@@ -100,7 +100,7 @@ typedef VEC(struct AstExpr *) AstExprs;
 
 /* One statement that sets several names; each has an EXPR_BLOCK of its own, and they share this. */
 typedef struct AstBlock {
-    Name form; /* "attend", "draw" */
+    Name form; /* "attend", "draw", "top" */
     Names targets;
     AstExprs operands;
     AstSettings settings;
@@ -108,6 +108,7 @@ typedef struct AstBlock {
     /* Written by check: what the settings say; NULL if refused, or of another form. */
     const struct Attend *attend;
     const struct Draw *draw;
+    const struct Top *top;
 } AstBlock;
 
 typedef struct AstExpr {

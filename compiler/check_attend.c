@@ -444,6 +444,8 @@ Value check_block(Scope *scope, AstExpr *e)
     AstBlock *block = e->block;
     if (str_is(block->form.text, "draw"))
         return check_draw(scope, e);
+    if (str_is(block->form.text, "top"))
+        return check_top(scope, e);
     if (e->part == 0) {
         Attend *out = arena_new_of(scope->c->arena, Attend);
         Attending a = {scope, scope->c, e, block, out, true};

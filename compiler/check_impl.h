@@ -149,6 +149,7 @@ Value check_reduction(Scope *scope, AstExpr *e);
 /* The value of one target of a block form; the first of them checks all of the statement. */
 Value check_block(Scope *scope, AstExpr *e);
 Value check_draw(Scope *scope, AstExpr *e);
+Value check_top(Scope *scope, AstExpr *e);
 /* The class has tensor-core steps of the type. */
 bool class_takes(const FdpaClass *class, int type);
 /* Index of a name's symbol, -1. */

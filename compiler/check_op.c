@@ -444,11 +444,13 @@ static void untyped_local(Checker *c, const AstStatement *statement)
               STR_FMT(source_text(c, statement->value->span)));
 }
 
-/* An index is what `draw` gives, and what it gives is nothing else. */
+/* An index is what `draw` and `top` give, and what they give is nothing else. */
 static bool check_drawn(Checker *c, const AstStatement *statement, const Symbol *symbol)
 {
     const AstExpr *e = statement->value;
     const Draw *draw = e->kind == EXPR_BLOCK ? e->block->draw : NULL;
+    if (e->kind == EXPR_BLOCK && e->block->top)
+        return true; /* check_top has seen to it */
     if ((draw ? draw->axis + 1 : 0) == symbol->index_of && symbol->kind == SYMBOL_RESULT)
         return true;
     if (!draw && symbol->index_of <= 0)
@@ -460,6 +462,16 @@ static bool check_drawn(Checker *c, const AstStatement *statement, const Symbol 
     diag_note(c->diags, d, "`draw` sets a result that has the axis for its type: -> token: "
                            "vocab[tokens]");
     return false;
+}
+
+/* What a row ranks is on whatever rank has the row. */
+static void keep_whole(Op *op, const AstOp *ast)
+{
+    for (int i = 0; i < ast->body.n; i++) {
+        const AstExpr *e = ast->body.v[i].value;
+        if (e->kind == EXPR_BLOCK && e->block->top)
+            op->space &= ~bit(e->block->top->atom);
+    }
 }
 
 void check_op_values(Checker *c, int index)
@@ -493,6 +505,7 @@ void check_op_values(Checker *c, int index)
             symbol->full_size = statement->value->full_size;
         }
     }
+    keep_whole(scope.op, ast);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */

@@ -110,6 +110,16 @@ enum { DRAW_SEED, DRAW_STREAM, DRAW_TEMPERATURE, DRAW_TOP_K, DRAW_TOP_P, DRAW_MI
 /* The parameter that a row's own is in, or -1. */
 int draw_param(const Draw *draw, int which);
 
+/* What a `top` statement says: for each token the indices of `axis` that its slots stand at. */
+typedef struct Top {
+    int axis, atom;    /* that is ranked */
+    int tokens, picks; /* atoms of the result */
+    i64 k;             /* slots of a token */
+    i64 groups, keep;  /* groups of equal length; 1 and 1: none */
+    i64 group_sum;     /* first members whose scores' sum is the group's */
+    bool by_index;     /* slots ascend by index, else by the scores' order */
+} Top;
+
 typedef struct Op {
     const AstOp *ast;
     Str name;

@@ -358,6 +358,20 @@ static const DagNode *build_draw(Builder *b, const AstExpr *e)
                                .mask = (u64)1 << draw->tokens});
 }
 
+static const DagNode *build_top(Builder *b, const AstExpr *e)
+{
+    const Top *top = e->block->top;
+    return intern(b, (DagNode){.kind = DAG_TOP, .type = DT_F32, .n_args = 1, .top = top,
+                               .args = {build(b, e->args.v[0])},
+                               .mask = (u64)1 << top->tokens | (u64)1 << top->picks});
+}
+
+static const DagNode *build_block(Builder *b, const AstExpr *e)
+{
+    return e->block->draw ? build_draw(b, e) : e->block->top ? build_top(b, e)
+                                                            : build_attend(b, e);
+}
+
 static const DagNode *build(Builder *b, const AstExpr *e)
 {
     switch (e->kind) {
@@ -367,7 +381,7 @@ static const DagNode *build(Builder *b, const AstExpr *e)
     case EXPR_BINARY: return build_binary(b, e);
     case EXPR_CALL: return build_call(b, e);
     case EXPR_LEN: return build_length(b, e);
-    case EXPR_BLOCK: return e->block->draw ? build_draw(b, e) : build_attend(b, e);
+    case EXPR_BLOCK: return build_block(b, e);
     default: return build_reduce(b, e);
     }
 }

@@ -22,6 +22,7 @@ typedef enum DagKind {
     DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
     DAG_ATTEND, /* queries, keys, values and maybe sinks: a value of `attend`, some atoms held */
     DAG_DRAW,   /* scores: the index that `draw` gives, as an f32's pattern */
+    DAG_TOP,    /* scores: the indices that `top` gives, likewise */
 } DagKind;
 
 typedef struct DagNode {
@@ -42,6 +43,7 @@ typedef struct DagNode {
     const Attend *attend;
     bool lse;        /* ATTEND: the second value */
     const Draw *draw;
+    const Top *top;
     Digest id;       /* of the canonical text below this node; names of locals are not in it */
     int number;      /* index in OpDag.nodes, a topological order */
 } DagNode;
@@ -81,6 +83,8 @@ void dag_print_attend(const Attend *attend, Text *out);
 void dag_model_text(const Dag *dag, bool names, Text *out);
 /* "seed s top_k 50": all but `over`; parameters by name, or by number where op is NULL. */
 void dag_print_draw(const Op *op, const Draw *draw, Text *out);
+/* "8 by score groups 8 keep 4 group_sum 2": all but `over`. */
+void dag_print_top(const Top *top, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
 /* What sets the result that a fix of the node is held at; NULL: a parameter, or a constant. */

@@ -97,7 +97,7 @@ const char *dag_kind_name(DagKind kind)
         [DAG_INPUT] = "input", [DAG_CONST] = "const", [DAG_CAST] = "cast", [DAG_NEG] = "neg",
         [DAG_ADD] = "add",     [DAG_SUB] = "sub",     [DAG_MUL] = "mul",   [DAG_DIV] = "div",
         [DAG_FN] = "fn",       [DAG_ONLY] = "only",   [DAG_REDUCE] = "reduce",
-        [DAG_ATTEND] = "attend", [DAG_DRAW] = "draw",
+        [DAG_ATTEND] = "attend", [DAG_DRAW] = "draw", [DAG_TOP] = "top",
     };
     return names[kind];
 }
@@ -160,6 +160,14 @@ void dag_print_draw(const Op *op, const Draw *draw, Text *out)
     print_limit(op, "min_p", &draw->min_p, false, out);
 }
 
+void dag_print_top(const Top *top, Text *out)
+{
+    text_printf(out, " %lld by %s", (long long)top->k, top->by_index ? "index" : "score");
+    if (top->groups > 1)
+        text_printf(out, " groups %lld keep %lld group_sum %lld", (long long)top->groups,
+                    (long long)top->keep, (long long)top->group_sum);
+}
+
 void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Text *out)
 {
     text_printf(out, "%s %s", dag_kind_name(node->kind), dtype_name(node->type));
@@ -196,6 +204,13 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
         atoms_text(order, &node->draw->atom, 1, out);
         dag_print_draw(NULL, node->draw, out);
         break;
+    case DAG_TOP:
+        text_printf(out, " over ");
+        atoms_text(order, &node->top->atom, 1, out);
+        text_printf(out, " at ");
+        atoms_text(order, &node->top->picks, 1, out);
+        dag_print_top(node->top, out);
+        break;
     default:
         break;
     }
@@ -226,7 +241,7 @@ static bool uses_function_text(const OpDag *op)
             return true;
         if (node->kind == DAG_REDUCE && monoid_values(node->monoid) > 1)
             return true;
-        if (node->kind >= DAG_ATTEND)
+        if (node->kind == DAG_ATTEND || node->kind == DAG_DRAW)
             return true;
     }
     return false;

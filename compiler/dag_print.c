@@ -81,6 +81,10 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
         text_printf(out, "draw over %.*s", STR_FMT(atom_name(contract, node->draw->atom)));
         dag_print_draw(op, node->draw, out);
         break;
+    case DAG_TOP:
+        text_printf(out, "top over %.*s", STR_FMT(atom_name(contract, node->top->atom)));
+        dag_print_top(node->top, out);
+        break;
     default:
         text_printf(out, "%s", dag_kind_name(node->kind));
         break;

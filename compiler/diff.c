@@ -182,6 +182,19 @@ static bool keeps_otherwise(const Walk *w, const DagNode *a, const DagNode *b)
                     axes_text(w->arena, &w->b, &b->fixes[0].atom, 1)));
 }
 
+static void walk_top(Walk *w, const DagNode *a, const DagNode *b)
+{
+    Text text_a = {.arena = w->arena}, text_b = {.arena = w->arena};
+    dag_print_top(a->top, &text_a);
+    dag_print_top(b->top, &text_b);
+    if (!str_eq(text_str(&text_a), text_str(&text_b))) {
+        report(w);
+        text_printf(w->out, "settings of top differ: `%.*s` in a, `%.*s` in b\n",
+                    STR_FMT(text_str(&text_a)), STR_FMT(text_str(&text_b)));
+    }
+    walk_args(w, a, b);
+}
+
 static void two_ways(Walk *w, const DagNode *a, const DagNode *b)
 {
     report(w);
@@ -261,6 +274,8 @@ static void walk(Walk *w, const DagNode *a, const DagNode *b)
         walk_attend(w, a, b);
     } else if (a->kind == DAG_DRAW) {
         walk_draw(w, a, b);
+    } else if (a->kind == DAG_TOP) {
+        walk_top(w, a, b);
     } else {
         walk_alike(w, a, b);
     }

@@ -46,9 +46,10 @@ static void demand_of(const ExecCall *call, const DagNode *node, bool *seen, Dem
     }
     if (node->kind == DAG_ATTEND)
         demand->all &= node->attend->rows;
-    if (node->kind == DAG_DRAW) {
-        i64 n = atom_size(call->job->contract, node->draw->atom, 0);
-        demand->all &= node->mask;
+    if (node->kind == DAG_DRAW || node->kind == DAG_TOP) {
+        bool draw = node->kind == DAG_DRAW;
+        i64 n = atom_size(call->job->contract, draw ? node->draw->atom : node->top->atom, 0);
+        demand->all &= (u64)1 << (draw ? node->draw->tokens : node->top->tokens);
         demand->longest = n > demand->longest ? n : demand->longest;
     }
     for (int i = 0; i < node->n_args; i++)

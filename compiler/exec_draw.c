@@ -142,14 +142,6 @@ static i64 draw_row(const Row *row, Candidate *c, i64 n)
 
 /* ---- all rows of a scope --------------------------------------------------------------------- */
 
-static ExecDim whole_axis(ExecScratch *scratch, int atom, i64 size)
-{
-    i64 *list = scratch_array(scratch, i64, size);
-    for (i64 i = 0; i < size; i++)
-        list[i] = i;
-    return (ExecDim){.atom = atom, .n = size, .at = list, .dense = true};
-}
-
 void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
 {
     const ExecJob *job = scope->call->job;
@@ -161,7 +153,7 @@ void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *
     int tokens = 0, last = inner.space.n++;
     while (scope->space.dim[tokens].atom != draw->tokens)
         tokens++;
-    inner.space.dim[last] = whole_axis(scope->scratch, draw->atom, n);
+    inner.space.dim[last] = exec_whole_axis(scope->scratch, draw->atom, n);
     exec_scope_start(&inner);
     const ExecValue *scores = exec_eval(&inner, node->args[0]);
     Candidate *c = scratch_array(scope->scratch, Candidate, n);

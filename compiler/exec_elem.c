@@ -401,6 +401,7 @@ static void apply(const DagNode *node, const Operands *o)
     case DAG_REDUCE:
     case DAG_ATTEND:
     case DAG_DRAW:
+    case DAG_TOP:
         return;
     }
     round_run(node->type, o->out, o->n);
@@ -524,6 +525,8 @@ static ExecValue *eval_here(ExecScope *scope, const DagNode *node)
         eval_only(scope, node, value->stride, value->v);
     else if (node->kind == DAG_DRAW)
         exec_draw(scope, node, value->stride, value->v);
+    else if (node->kind == DAG_TOP)
+        exec_top(scope, node, value->stride, value->v);
     else
         eval_operation(scope, node, value->stride, value->v);
     return value;

@@ -96,6 +96,8 @@ void scratch_release(ExecScratch *scratch, ExecMark mark);
 
 /* ---- spaces ---------------------------------------------------------------------------------- */
 
+/* All of an atom of fixed size. */
+ExecDim exec_whole_axis(ExecScratch *scratch, int atom, i64 size);
 /* `list`: the range's list is meant where it has one. */
 ExecDim exec_dim(Arena *arena, const ExecRange *range, int atom, bool list);
 i64 exec_space_size(const ExecSpace *space, u64 mask);
@@ -232,6 +234,13 @@ bool exec_can_attend(const ExecJob *job, const DagNode *node);
 /* ---- draw ------------------------------------------------------------------------------------ */
 
 void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *out);
+
+/* ---- top ------------------------------------------------------------------------------------- */
+
+/* A row of n scores: top->k indices. */
+void exec_top_row(const Top *top, const float *scores, i64 n, i64 step, ExecScratch *scratch,
+                  i64 *out);
+void exec_top(ExecScope *scope, const DagNode *node, const i64 *stride, float *out);
 
 /* ---- workers --------------------------------------------------------------------------------- */
 

@@ -5,6 +5,14 @@
 
 /* ---- dimensions ------------------------------------------------------------------------------ */
 
+ExecDim exec_whole_axis(ExecScratch *scratch, int atom, i64 size)
+{
+    i64 *list = scratch_array(scratch, i64, size);
+    for (i64 i = 0; i < size; i++)
+        list[i] = i;
+    return (ExecDim){.atom = atom, .n = size, .at = list, .dense = true};
+}
+
 ExecDim exec_dim(Arena *arena, const ExecRange *range, int atom, bool list)
 {
     ExecDim dim = {.atom = atom, .dense = true};

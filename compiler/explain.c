@@ -85,6 +85,9 @@ static void write_value(const Lines *lines, const DagNode *node, Text *out)
     case DAG_DRAW:
         write_call(lines, "draw", node, out);
         break;
+    case DAG_TOP:
+        write_call(lines, "top", node, out);
+        break;
     case DAG_ONLY:
         write_call(lines, "only", node, out);
         dag_print_fixes(lines->dag->contract, lines->op->op, node->fixes, node->n_fixes, out);
@@ -135,6 +138,8 @@ static const char *rounding_note(const DagNode *node, Arena *arena)
         return "f32, as below";
     case DAG_DRAW:
         return "an index, as below";
+    case DAG_TOP:
+        return "indices, as below";
     case DAG_INPUT:
     case DAG_CONST:
         return "stored as it is";
@@ -216,6 +221,8 @@ static void write_attends(const Lines *lines, Text *out)
             explain_attend(lines->dag->contract, node, name, like, out);
         if (node->kind == DAG_DRAW)
             explain_draw(lines->dag->contract, op->op, node->draw, name, out);
+        if (node->kind == DAG_TOP)
+            explain_top(lines->dag->contract, node->top, name, out);
     }
 }
 

@@ -33,6 +33,7 @@ bool explain_reduce(const Contract *contract, const DagNode *reduce, const OpLay
 /* What one row of an attend computes; `like`: where the other value of its rows is explained. */
 void explain_attend(const Contract *contract, const DagNode *node, Str name, Str like, Text *out);
 void explain_draw(const Contract *contract, const Op *op, const Draw *draw, Str name, Text *out);
+void explain_top(const Contract *contract, const Top *top, Str name, Text *out);
 /* Both draw the same. */
 bool explain_alike(const Contract *contract, const DagNode *a, const DagNode *b);
 bool explain_layout(const Contract *contract, const OpDag *op, const OpLayout *at, Text *out,

@@ -126,6 +126,7 @@ static const struct {
     [FAMILY_JOIN] = {"join", "IsoJoinArgs"},
     [FAMILY_ATTEND] = {"attend", "IsoAttendArgs"},
     [FAMILY_DRAW] = {"draw", "IsoMapArgs"},
+    [FAMILY_TOP] = {"top", "IsoMapArgs"},
 };
 
 static json_t *lines_json(Writer *w, Str lines)

@@ -17,7 +17,7 @@
  *              "params": [T], "results": [T] } ],      T = { "name", "dtype": "bf16|f16|f32|i32",
  *                                                            "axes": [ { "name", "atoms": [i] } ] }
  *   "kernels": [ K ],      distinct programs: K = { "name",
- *                          "family": "gemm|row|map|join|attend|draw",
+ *                          "family": "gemm|row|map|join|attend|draw|top",
  *                          "threads", "shared_bytes" (dynamic), "registers",
  *                          "arguments": struct of device/iso_abi.cuh, "device_files": [..],
  *                          "census": { "add", "mul", "fma", "div", "sqrt", "mma_steps" } }

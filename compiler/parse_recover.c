@@ -69,7 +69,30 @@ static void follow(Parse *parse, int token, Span span)
         parse->paren_count--;
 }
 
-/* Words that are reserved inside of some item's block alone, or, `of`, behind an axis's size. */
+/* A name follows what was scanned. */
+static bool before_name(const Parse *parse)
+{
+    Str text = parse->sources->files.v[parse->file].text;
+    bool comment = false;
+    for (int at = parse->at; at < text.n; at++) {
+        char c = text.s[at];
+        comment = comment ? c != '\n' : c == '#';
+        if (!comment && !strchr(" \t\f\r\n", c))
+            return c == '_' || ((c | 32) >= 'a' && (c | 32) <= 'z');
+    }
+    return false;
+}
+
+/* `top` starts a statement, which then names what it sets. */
+static bool starts_top(const Parse *parse, Str text)
+{
+    bool first = parse->last == '{' || parse->last == '}' || parse->last == ';';
+    return parse->item == OP && parse->block_count == 1 && first && str_is(text, "top") &&
+           before_name(parse);
+}
+
+/* Words that are reserved inside of some item's block alone, `of` behind an axis's size, and `top`
+ * where it starts a statement. */
 static int word_in_item(const Parse *parse, Str text)
 {
     static const struct {
@@ -84,6 +107,8 @@ static int word_in_item(const Parse *parse, Str text)
         if (parse->item == words[i].item && parse->block_count > 0 &&
             str_is(text, words[i].word))
             return words[i].token;
+    if (starts_top(parse, text))
+        return TOP;
     bool behind = parse->last == NUMBER || parse->last == ID;
     return parse->item == AXIS && behind && str_is(text, "of") ? OF : ID;
 }

@@ -42,7 +42,8 @@ static bool has_block(const OpDag *op, DagKind form)
 static bool find_block(Builder *builder, const OpDag *op, DagKind form, Kernel *shape)
 {
     Planner planner = planner_of(builder, op);
-    if (form == DAG_ATTEND ? plan_attend(&planner, shape) : plan_draw(&planner, shape))
+    if (form == DAG_ATTEND ? plan_attend(&planner, shape)
+        : form == DAG_DRAW ? plan_draw(&planner, shape) : plan_top(&planner, shape))
         return true;
     Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
                           "%.*s fits no kernel family", STR_FMT(op->op->name));
@@ -58,7 +59,7 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     } families[] = {{"gemm", plan_gemm}, {"row", plan_row}, {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
-    for (DagKind form = DAG_ATTEND; form <= DAG_DRAW; form++)
+    for (DagKind form = DAG_ATTEND; form <= DAG_TOP; form++)
         if (has_block(op, form))
             return find_block(builder, op, form, shape);
     for (int i = 0; i < N; i++) {
@@ -143,9 +144,10 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
                      .roots_out = op->at.any_reduced};
     if (is_empty(builder->dag->contract, op->op, &plan.part))
         return -1;
-    bool fits = kernel.family == FAMILY_GEMM  ? plan_gemm_rank(&planner, &plan, &kernel)
-                : kernel.family == FAMILY_ROW ? plan_row_rank(&planner, &plan, &kernel)
-                                              : true;
+    bool by_row = kernel.family == FAMILY_ROW || kernel.family == FAMILY_TOP;
+    bool fits = kernel.family == FAMILY_GEMM ? plan_gemm_rank(&planner, &plan, &kernel)
+                : by_row                     ? plan_row_rank(&planner, &plan, &kernel)
+                                             : true;
     if (!fits) {
         refuse_layout(builder, op, planner.reason);
         return -2;

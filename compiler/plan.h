@@ -43,6 +43,8 @@ typedef enum Family {
     FAMILY_JOIN, /* roots of all ranks, joined in tree order, then the rest of the op */
     FAMILY_ATTEND, /* attention over the keys of each token's sequence */
     FAMILY_DRAW, /* an index of the last dim for each row */
+    FAMILY_TOP,  /* the first indices of the last dim but one, at the last dim's slots; `row` has
+                    the sums over either */
 } Family;
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
@@ -181,6 +183,15 @@ typedef struct DrawKernel {
     int param[DRAW_PARAMS], token; /* bindings; -1: none */
 } DrawKernel;
 
+/* ---- top ------------------------------------------------------------------------------------- */
+
+enum { TOP_ROWS, TOP_RANKED, TOP_SLOTS, TOP_DIMS }; /* of a TOP kernel */
+
+typedef struct TopKernel {
+    Top computes; /* all numbers of its text; the proof compares them with the contract's */
+    const DagNode *node;
+} TopKernel;
+
 typedef struct Kernel {
     Family family;
     const OpDag *op;
@@ -195,6 +206,7 @@ typedef struct Kernel {
     Join join;
     AttendKernel attend;
     DrawKernel draw;
+    TopKernel top;
 } Kernel;
 
 /* ---- what runs when -------------------------------------------------------------------------- */

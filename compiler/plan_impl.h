@@ -61,6 +61,9 @@ bool plan_row(Planner *planner, Kernel *shape);
 bool plan_gemm(Planner *planner, Kernel *shape);
 bool plan_attend(Planner *planner, Kernel *shape);
 bool plan_draw(Planner *planner, Kernel *shape);
+bool plan_top(Planner *planner, Kernel *shape);
+/* A row kernel sums by the tree. */
+bool plan_row_tree_fits(Planner *planner, const Tree *tree);
 
 /* A shape for one rank of a layout. */
 typedef struct RankPlan {

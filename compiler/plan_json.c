@@ -174,6 +174,14 @@ static void json_node(const Json *j, const OpDag *op, const DagNode *node)
             text_printf(j->out, ", ");
             json_text(j, "settings", text_str(&settings));
         }
+        if (node->kind == DAG_TOP) {
+            Text settings = {.arena = j->arena};
+            dag_print_top(node->top, &settings);
+            text_printf(j->out, ", \"over\": ");
+            json_ints(j, &node->top->atom, 1);
+            text_printf(j->out, ", ");
+            json_text(j, "settings", text_str(&settings));
+        }
         text_printf(j->out, ", \"args\": [");
         for (int i = 0; i < node->n_args; i++)
             text_printf(j->out, "%s%d", i ? ", " : "", node_index(op, node->args[i]));
@@ -352,7 +360,7 @@ static void json_kernel_pieces(const Json *j, const Kernel *kernel)
 static void json_kernel(const Json *j, const Kernel *kernel)
 {
     static const char *const families[] = {"map", "row", "gemm", "join", "attend",
-                                           "draw"};
+                                           "draw", "top"};
     text_printf(j->out, "{\"family\": \"%s\", \"op\": %d, \"dims\": [", families[kernel->family],
                 (int)(kernel->op - j->plan->dag->ops));
     for (int d = 0; d < kernel->n_dims; d++) {
@@ -364,7 +372,7 @@ static void json_kernel(const Json *j, const Kernel *kernel)
     json_bindings(j, kernel);
     if (kernel->family == FAMILY_GEMM)
         json_gemm(j, kernel);
-    if (kernel->family == FAMILY_ROW)
+    if (kernel->family == FAMILY_ROW || kernel->family == FAMILY_TOP)
         json_row(j, kernel);
     if (kernel->family == FAMILY_JOIN)
         json_join(j, kernel);

@@ -187,7 +187,8 @@ static void print_attend(const Printer *p)
 
 static const char *family_text(Family family)
 {
-    static const char *const names[] = {"map", "row", "gemm", "join", "attend", "draw"};
+    static const char *const names[] = {"map", "row", "gemm", "join", "attend", "draw",
+                                        "top"};
     return names[family];
 }
 
@@ -215,6 +216,12 @@ void plan_print_kernel(const Dag *dag, const Kernel *kernel, bool brief, Text *o
         print_dims(&p);
         text_printf(out, "  draw over %.*s", STR_FMT(atom_text(&p, kernel->draw.computes.atom)));
         dag_print_draw(kernel->op->op, &kernel->draw.computes, out);
+        text_printf(out, "\n");
+        break;
+    case FAMILY_TOP:
+        print_row(&p);
+        text_printf(out, "  top over %.*s", STR_FMT(atom_text(&p, kernel->top.computes.atom)));
+        dag_print_top(&kernel->top.computes, out);
         text_printf(out, "\n");
         break;
     }

@@ -18,7 +18,7 @@ static bool is_chain(const Tree *tree)
     return tree->form == TREE_CHAIN || tree->form == TREE_CHAIN_ADD;
 }
 
-static bool tree_fits(Planner *planner, const Tree *tree)
+bool plan_row_tree_fits(Planner *planner, const Tree *tree)
 {
     const Tree *at = below_rounds(tree);
     while (at->form == TREE_SPLIT || at->form == TREE_EVERY)
@@ -61,7 +61,7 @@ static bool reduces_fit(Planner *planner, Kernel *shape)
             if (plan_atom(planner, reduce->atoms[k])->free)
                 return plan_misfit(planner, "it sums over %s, whose length is known only at launch",
                                    plan_axis_text(planner, reduce->atoms[k]));
-        if (!tree_fits(planner, reduce->tree))
+        if (!plan_row_tree_fits(planner, reduce->tree))
             return false;
     }
     return true;
@@ -208,6 +208,8 @@ bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
         if (row->trees[i].lanes > row->threads)
             row->threads = row->trees[i].lanes;
     }
+    if (kernel->family == FAMILY_TOP)
+        row->threads = WARP;
     if (rank->roots_out) {
         kernel->n_pieces = 0;
         kernel->pieces = NULL;

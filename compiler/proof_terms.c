@@ -119,7 +119,7 @@ Str proof_kernel_terms(const Prover *prover, const Kernel *kernel, const DagNode
     i64 lo, hi;
     if (!layout_range(prover->contract, reduce, part, &lo, &hi))
         return STR("the rank's elements are not one run of the tree's order");
-    if (kernel->family == FAMILY_ROW)
+    if (kernel->family == FAMILY_ROW || kernel->family == FAMILY_TOP)
         return row_terms(prover, kernel, reduce, lo, out);
     if (kernel->family != FAMILY_GEMM)
         return STR("the kernel has no sum");
@@ -269,6 +269,18 @@ static void add_draw(Expression *e, const DagNode *node, Text *text)
     dag_print_draw(NULL, &draw, text);
 }
 
+/* Groups, sums and order: the node's own, or those that the kernel's text is made from. */
+static void add_top(Expression *e, const DagNode *node, Text *text)
+{
+    const Top *top = node->top;
+    if (e->kernel && (e->kernel->family != FAMILY_TOP || e->kernel->top.node != node))
+        e->difference = STR("the kernel ranks nothing");
+    else if (e->kernel)
+        top = &e->kernel->top.computes;
+    text_printf(text, " %d %d %d", top->tokens, top->atom, top->picks);
+    dag_print_top(top, text);
+}
+
 static Digest expression_term(Expression *e, const DagNode *node)
 {
     const OpDag *op = e->prover->op->op;
@@ -288,6 +300,8 @@ static Digest expression_term(Expression *e, const DagNode *node)
         add_attend(e, node, &text);
     if (node->kind == DAG_DRAW)
         add_draw(e, node, &text);
+    if (node->kind == DAG_TOP)
+        add_top(e, node, &text);
     for (int i = 0; i < node->n_args; i++) {
         Digest arg = expression_term(e, node->args[i]);
         add(&text, arg.byte, sizeof arg.byte);

@@ -578,7 +578,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = worker->input->prove && r->spec->family != MF_DRAW};
+                          .terms = worker->input->prove && r->spec->family < MF_DRAW};
     choose_rows(r);
     verify_ptx_coordinates(r);
     outcome->rows = r->rows;

@@ -107,6 +107,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
        OP           "op"
        ATTEND       "attend"
        DRAW         "draw"
+       TOP          "top"
        LEN          "len"
        LAYOUT       "layout"
        CUTS         "cuts"
@@ -435,6 +436,7 @@ statement:
 form:
   ATTEND
 | DRAW
+| TOP
 ;
 
 block:

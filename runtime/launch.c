@@ -16,6 +16,8 @@ iso_status launch_cuda(const Launch *launch)
         return launch_attend(launch);
     case MF_DRAW:
         return launch_draw(launch);
+    case MF_TOP:
+        return launch_top(launch);
     }
     return iso_fail(ISO_INTERNAL, "a kernel of no family");
 }

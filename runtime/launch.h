@@ -24,6 +24,7 @@ iso_status launch_join(const Launch *launch);
 iso_status launch_row(const Launch *launch);
 iso_status launch_map(const Launch *launch);
 iso_status launch_draw(const Launch *launch);
+iso_status launch_top(const Launch *launch);
 iso_status launch_attend(const Launch *launch);
 
 /* A workspace begins with a region of counters, of one size whatever the launch, so that no

@@ -1,4 +1,4 @@
-/* Launches row and elementwise kernels, the joins of rows' roots, and draws. */
+/* Launches row and elementwise kernels, the joins of rows' roots, draws, and what ranks rows. */
 #include "launch.h"
 
 #include <string.h>
@@ -153,6 +153,21 @@ iso_status launch_draw(const Launch *launch)
         return status;
     set_threads(launch, &grid);
     grid.x = (unsigned)outer_rows(launch, launch->phase);
+    void *parameters[] = {&args};
+    return launch_kernel(launch, &grid, parameters);
+}
+
+/* One warp a row: a token, whose indices and slots are the other dimensions. */
+iso_status launch_top(const Launch *launch)
+{
+    IsoMapArgs args;
+    Grid grid;
+    memset(&args, 0, sizeof args);
+    iso_status status = bind_map(launch, &args);
+    if (status)
+        return status;
+    set_threads(launch, &grid);
+    grid.x = args.extent[0];
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
 }

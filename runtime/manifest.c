@@ -90,9 +90,10 @@ static void read_op(Reader *r, json_t *object, void *element)
 
 static MfFamily get_family(Reader *r, json_t *object)
 {
-    static const char *const names[] = {"map", "row", "gemm", "join", "attend", "draw"};
+    static const char *const names[] = {"map", "row", "gemm", "join", "attend", "draw",
+                                        "top"};
     const char *family = get_string(r, object, "family");
-    for (int f = 0; f < 6; f++)
+    for (int f = 0; f <= MF_TOP; f++)
         if (!strcmp(names[f], family))
             return (MfFamily)f;
     bad(r, "family", "is no kernel family");

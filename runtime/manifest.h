@@ -38,7 +38,7 @@ typedef struct MfOp {
     MfTensor *tensors; /* parameters, then results */
 } MfOp;
 
-typedef enum MfFamily { MF_MAP, MF_ROW, MF_GEMM, MF_JOIN, MF_ATTEND, MF_DRAW } MfFamily;
+typedef enum MfFamily { MF_MAP, MF_ROW, MF_GEMM, MF_JOIN, MF_ATTEND, MF_DRAW, MF_TOP } MfFamily;
 
 typedef struct MfKernel {
     const char *name;

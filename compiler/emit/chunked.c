@@ -54,9 +54,9 @@ static Str element_input(void *user, const DagNode *node)
     return str_format(c->k->arena, "x%d.v[e]", kernel_input(c->k->kernel, -1, node));
 }
 
-void chunked_init(Chunked *c, KernelText *k)
+void chunked_init(Chunked *c, KernelText *k, int inner)
 {
-    *c = (Chunked){.k = k, .inner = k->kernel->n_dims - 1, .width = 4};
+    *c = (Chunked){.k = k, .inner = inner, .width = 4};
     c->atoms = dim_mask(&k->kernel->dims[c->inner]);
     c->row = (ExprScope){
         .w = &k->body, .census = &k->census, .input = row_input, .user = c};

@@ -29,6 +29,7 @@ void emit_map(KernelText *k);
 void emit_gemm(KernelText *k);
 void emit_attend(KernelText *k);
 void emit_draw(KernelText *k);
+void emit_top(KernelText *k);
 void emit_join(KernelText *k); /* of a product's roots */
 
 void emit_kernel(const Contract *contract, const Kernel *kernel, EmittedKernel *out, Arena *arena);
@@ -93,7 +94,7 @@ typedef struct Chunked {
     ExprScope row;
 } Chunked;
 
-void chunked_init(Chunked *c, KernelText *k);
+void chunked_init(Chunked *c, KernelText *k, int inner);
 /* eD: the extent of outer dim D, the live one for the free dim; `rows`: their product. */
 void chunked_extents(Chunked *c);
 /* From `row`: indices iD of the outer dims, pointers, steps, and `vector`. */
@@ -107,5 +108,10 @@ void chunked_loop(Chunked *c, int width, ExprScope *element);
  * there are none. The other pieces, under a condition unless it is NULL. */
 bool chunked_store(Chunked *c, const char *name);
 void chunked_store_row(Chunked *c, const char *condition);
+
+/* A reduce over the inner dim, its value then known to the row: a pass of the row's threads. */
+void row_write_reduce(Chunked *c, int index);
+/* The same of terms that the lambda `body` gives, at a pace: "IsoPace<...>". */
+void row_bind_reduce(Chunked *c, int index, Str body, Str pace);
 
 #endif

@@ -136,6 +136,7 @@ static Str computed(ExprScope *scope, const DagNode *node)
     case DAG_CONST:
     case DAG_ATTEND:
     case DAG_DRAW:
+    case DAG_TOP:
     case DAG_REDUCE: return STR(""); /* without a statement; reduces are bound before use */
     default: break;
     }

@@ -7,7 +7,7 @@ void emit_map(KernelText *k)
 {
     Writer *w = &k->body;
     Chunked c;
-    chunked_init(&c, k);
+    chunked_init(&c, k, k->kernel->n_dims - 1);
     k->family = "map";
     k->parameters = "const __grid_constant__ IsoMapArgs map";
     k->arguments = "IsoMapArgs";

@@ -12,6 +12,7 @@ static void emit_family(KernelText *k)
     case FAMILY_GEMM: emit_gemm(k); break;
     case FAMILY_ATTEND: emit_attend(k); break;
     case FAMILY_DRAW: emit_draw(k); break;
+    case FAMILY_TOP: emit_top(k); break;
     case FAMILY_JOIN:
         if (k->kernel->join.of == FAMILY_ROW)
             emit_row(k);

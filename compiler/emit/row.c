@@ -119,15 +119,16 @@ static Str pace_text(const Chunked *c, int threads, int width, bool lengthy, int
 }
 
 /* "iso_row_part<...>(...)" for one part and nothing to join, else the program's run. */
-static Str reduce_text(Chunked *c, int index, const RowTree *tree, const char *monoid, Str body)
+static Str reduce_text(Chunked *c, int index, Str body, Str pace)
 {
     KernelText *k = c->k;
     const Row *row = &k->kernel->row;
+    const RowTree *tree = &row->trees[index];
     const DagNode *reduce = row->reduces[index];
+    const char *monoid = monoid_text(reduce->monoid,
+                                     tree->form == TREE_CHAIN && expr_product(reduce));
     Str text = postfix_text(k->arena, &tree->program, row->roots_out, 1);
     Str lanes = lanes_text(k->arena, tree);
-    bool lengthy = reduce->monoid == MONOID_LOGSUMEXP || is_long(c, reduce->args, 1);
-    Str pace = pace_text(c, row->threads, reduce_width(c, tree), lengthy, 4);
     if (str_is(text, "L"))
         return str_format(k->arena, "iso_row_part<%s, %.*s, %.*s>(%lld, %lld, vector, %.*s)",
                           monoid, STR_FMT(lanes), STR_FMT(pace),
@@ -151,20 +152,27 @@ static void bind_value(Chunked *c, const DagNode *reduce, Str value)
     expr_bind(&c->row, reduce, name);
 }
 
-static void write_reduce(Chunked *c, int index)
+void row_bind_reduce(Chunked *c, int index, Str body, Str pace)
+{
+    const Row *row = &c->k->kernel->row;
+    Str value = reduce_text(c, index, body, pace);
+    if (row->roots_out)
+        writer_line(&c->k->body, "%.*s;", STR_FMT(value));
+    else
+        bind_value(c, row->reduces[index], value);
+}
+
+void row_write_reduce(Chunked *c, int index)
 {
     const Row *row = &c->k->kernel->row;
     const DagNode *reduce = row->reduces[index];
     const RowTree *tree = &row->trees[index];
     const DagNode *product = tree->form == TREE_CHAIN ? expr_product(reduce) : NULL;
-    const char *monoid = monoid_text(reduce->monoid, product != NULL);
     Str body = str_format(c->k->arena, "body%d", index);
+    bool lengthy = reduce->monoid == MONOID_LOGSUMEXP || is_long(c, reduce->args, 1);
     write_terms(c, reduce, product, reduce_width(c, tree), body);
-    Str value = reduce_text(c, index, tree, monoid, body);
-    if (row->roots_out)
-        writer_line(&c->k->body, "%.*s;", STR_FMT(value));
-    else
-        bind_value(c, reduce, value);
+    row_bind_reduce(c, index, body,
+                    pace_text(c, row->threads, reduce_width(c, tree), lengthy, 4));
 }
 
 /* Where the row lies among the rows of the roots: live lengths do not count, and a rank that joins
@@ -221,7 +229,7 @@ void emit_row(KernelText *k)
     int threads = join ? ROW_JOIN_THREADS : row->threads;
     Writer *w = &k->body;
     Chunked c;
-    chunked_init(&c, k);
+    chunked_init(&c, k, k->kernel->n_dims - 1);
     k->family = join ? "join" : "row";
     k->parameters = "const __grid_constant__ IsoRowArgs args";
     k->arguments = "IsoRowArgs";
@@ -239,7 +247,7 @@ void emit_row(KernelText *k)
     if (join)
         write_joined(&c);
     for (int i = 0; i < row->n_reduces && !join; i++)
-        write_reduce(&c, i);
+        row_write_reduce(&c, i);
     if (join || !row->roots_out) {
         chunked_store_row(&c, threads > 1 ? "threadIdx.x == 0" : NULL);
         if (chunked_store(&c, "store"))

@@ -64,6 +64,16 @@ RUN(ballot)
     return true;
 }
 
+RUN(most)
+{
+    u32 *d = ptx_row32(w, i, 0), value = 0;
+    const u32 *a = ptx_row32(w, i, 1);
+    (void)c;
+    PTX_LANES(mask, value = a[l] > value ? a[l] : value);
+    PTX_LANES(mask, d[l] = value);
+    return true;
+}
+
 RUN(elect)
 {
     u32 *d = ptx_row32(w, i, 0), *p = ptx_row32(w, i, 1);
@@ -95,6 +105,7 @@ PtxRun ptx_find_warp(const PtxInst *i)
     case PTX_SHFL_IDX:
         return ptx_shape(i, "rrrrr") || ptx_shape(i, "rprrrr") ? shuffle : NULL;
     case PTX_BALLOT: return ptx_shape(i, "rpr") ? ballot : NULL;
+    case PTX_REDUX_MAX: return ptx_shape(i, "rrr") ? most : NULL;
     case PTX_ELECT: return ptx_shape(i, "rpr") ? elect : NULL;
     case PTX_REGS_INC:
     case PTX_REGS_DEC: return ptx_shape(i, "n") ? nothing : NULL;
@@ -175,6 +186,7 @@ static u32 members(const PtxWarp *w, const PtxInst *i, u32 mask)
     case PTX_SHFL_BFLY:
     case PTX_SHFL_IDX:
     case PTX_BALLOT:
+    case PTX_REDUX_MAX:
     case PTX_ELECT:
         return (u32)ptx_value(w, &i->args[i->n_args - 1], __builtin_ctz(mask)) & w->alive;
     default:

@@ -10,7 +10,7 @@
 static const char text[] =
     "contract c version 1; numerics sm_90;\n"
     "axis tokens = sequence * position ragged, hidden = 256, ffn = 208 in 256, vocab = 2100;\n"
-    "axis heads = kv 4 * group 2, head_dim = half 2 * rot 16;\n"
+    "axis experts = 64, picks = 8 of experts, heads = kv 4 * group 2, head_dim = half 2 * rot 16;\n"
     "tree row = lanes 32 by 8 { chain } pairwise f32;\n"
     "tree tiles = every 64 { split 2 { chain add } pairwise f32 } left f32;\n"
     "op norm(x: bf16[tokens, hidden], w: bf16[hidden]) -> y: bf16[tokens, hidden] {\n"
@@ -57,6 +57,9 @@ static const char text[] =
     "op logit(z: f32[tokens, vocab], ids: vocab[tokens]) -> y: f32[tokens] {\n"
     "    y = max(vocab by split 4 { chain } left f32) z[vocab = ids];\n"
     "}\n"
+    "op route(z: f32[tokens, experts]) -> chosen: experts[tokens, picks] {\n"
+    "    top chosen = z { over experts; groups 8; keep 4; group_sum 2; order score; }\n"
+    "}\n"
     "layout one { }\n"
     "layout four { tp 4 cuts kv, ffn, vocab; }\n"
     "layout sp { dp 2 cuts tokens; tp 2 cuts kv, ffn, vocab else tokens; }\n";
@@ -69,6 +72,7 @@ static const Drawing drawings[] = {
     {"norm", NULL},   {"rope", NULL}, {"down", NULL},   {"soft", NULL},      {"gate", "four"},
     {"norm", "sp"},   {"norm", "one"}, {"o_proj", "sp"}, {"o_proj", "four"},
     {"attention", "four"}, {"capped", NULL}, {"sample", NULL}, {"logit", "four"},
+    {"route", NULL},
 };
 
 static char *read_all(const char *path)

@@ -377,6 +377,7 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
     switch (*(const MfFamily *)(void *)function) {
     case MF_MAP:
     case MF_DRAW:
+    case MF_TOP:
         noted.row = (IsoRowArgs){.map = *(IsoMapArgs *)args[0]};
         break;
     case MF_ROW:
