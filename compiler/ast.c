@@ -135,6 +135,9 @@ static void put_reduce(const AstExpr *e, Text *out)
 {
     text_printf(out, "%.*s(", STR_FMT(e->name.text));
     put_names(out, &e->axes, ", ");
+    for (int i = 0; i < e->index.n; i++)
+        text_printf(out, " at %.*s %.*s", STR_FMT(e->index.v[i].axis.text),
+                    STR_FMT(e->index.v[i].at.text));
     put(out, " by ");
     ast_print_tree(e->tree, out);
     put(out, ") ");

@@ -116,7 +116,7 @@ typedef struct AstExpr {
     int depth; /* of the tree below, at most EXPR_DEPTH_MAX: walks may recurse */
     Span span;
     Name name;             /* NAME, CALL's function, LEN's axis, REDUCE's monoid */
-    AstIndices index;      /* NAME */
+    AstIndices index;      /* NAME; REDUCE: one, picks at experts chosen, or none */
     Number number;         /* NUMBER */
     char op;               /* BINARY: + - * / */
     AstExprs args;         /* NEG 1, BINARY 2, CALL n, REDUCE: the bodies, BLOCK: its operands */

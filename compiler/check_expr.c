@@ -283,7 +283,7 @@ static bool check_index_result(Scope *scope, const AstIndex *index, Symbol *by)
     return false;
 }
 
-static bool check_index_by(Scope *scope, const AstIndex *index, int axis, Symbol *by)
+bool check_index_by(Scope *scope, const AstIndex *index, int axis, Symbol *by)
 {
     Checker *c = scope->c;
     if (by->type == TYPE_REFUSED) {

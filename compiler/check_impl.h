@@ -146,6 +146,8 @@ Value check_value(Scope *scope, AstExpr *e);
 /* A value where `type` is wanted: a literal takes it, another type is a fault. */
 void want_type(Scope *scope, AstExpr *e, Value *value, DType type, const char *what);
 Value check_reduction(Scope *scope, AstExpr *e);
+/* The tensor that gives an index of an axis: a parameter, or a result that was set before. */
+bool check_index_by(Scope *scope, const AstIndex *index, int axis, Symbol *by);
 /* The value of one target of a block form; the first of them checks all of the statement. */
 Value check_block(Scope *scope, AstExpr *e);
 Value check_draw(Scope *scope, AstExpr *e);

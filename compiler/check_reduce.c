@@ -54,14 +54,92 @@ static bool check_axis(Scope *scope, const AstExpr *e, Name name, const Value *b
     return check_free_axis(scope, e, name, axis);
 }
 
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* sum(picks at experts chosen by T): the axis whose elements are the places; -1 after a fault. */
+static int place_axis(Scope *scope, const AstExpr *e)
+{
+    Checker *c = scope->c;
+    const AstIndex *place = &e->index.v[0];
+    int slots = e->axes.n == 1 ? axis_of_name(c, e->axes.v[0]) : -1, at;
+    int axis = axis_of_name(c, place->axis);
+    if (axis < 0 || (e->axes.n == 1 && slots < 0))
+        return -1;
+    if (slots >= 0 && c->contract->axes[slots].sparse_of == axis + 1)
+        return axis;
+    at = e->axes.n - 1;
+    Diag *d = fault(c, DIAG_PLACES, e->axes.v[at].span,
+                    e->axes.n > 1 ? "'%.*s' and others have places in '%.*s'"
+                                  : "'%.*s' has no places in '%.*s'",
+                    STR_FMT(e->axes.v[at].text), STR_FMT(place->axis.text));
+    diag_note(c->diags, d, "one sparse axis has, of that axis: axis picks = 8 of %.*s",
+              STR_FMT(place->axis.text));
+    return -1;
+}
+
+/* What says where the slots stand. *mask: its axes. */
+static bool check_place(Scope *scope, const AstExpr *e, int axis, u64 *mask)
+{
+    Checker *c = scope->c;
+    const AstIndex *place = &e->index.v[0];
+    int at = symbol_of(&scope->state->symbols, place->at.text);
+    Symbol *by = at < 0 ? NULL : &scope->state->symbols.v[at];
+    u64 slots = axis_mask(c->contract, axis_of_name(c, e->axes.v[0]));
+    if (by)
+        by->used = true;
+    if (by && (by->type == TYPE_REFUSED || (by->index_of == axis + 1 && (by->mask & slots)))) {
+        *mask = by->mask;
+        return check_index_by(scope, place, axis, by);
+    }
+    Diag *d = fault(c, DIAG_PLACES, place->at.span,
+                    "'%.*s' does not say where the slots of '%.*s' stand in '%.*s'",
+                    STR_FMT(place->at.text), STR_FMT(e->axes.v[0].text),
+                    STR_FMT(place->axis.text));
+    diag_note(c->diags, d, "a tensor of indices does: chosen: %.*s[tokens, %.*s]",
+              STR_FMT(place->axis.text), STR_FMT(e->axes.v[0].text));
+    return false;
+}
+
+static bool check_placed_body(Scope *scope, const AstExpr *e, int axis, const Tree *tree,
+                              const Value *body)
+{
+    Checker *c = scope->c;
+    u64 own = axis_mask(c->contract, axis);
+    if (tree_is_mma(tree)) {
+        Diag *d = fault(c, DIAG_PLACES, e->tree->span, "slots are summed by mma");
+        diag_note(c->diags, d, "tensor cores take elements that are all there: take a tree that "
+                               "ends in chain, over an f32 body");
+        return false;
+    }
+    if (body->type == TYPE_REFUSED || !(body->mask & own))
+        return true;
+    Diag *d = fault(c, DIAG_PLACES, e->args.v[0]->span, "the body has '%.*s' itself",
+                    STR_FMT(e->index.v[0].axis.text));
+    diag_note(c->diags, d, "hold it where the slots stand: s[%.*s %.*s]",
+              STR_FMT(e->index.v[0].axis.text), STR_FMT(e->index.v[0].at.text));
+    return false;
+}
+
 /* ---- the tree over them ---------------------------------------------------------------------- */
+
+/* The axes whose elements the tree joins: the places', if slots have them. */
+static Names tree_axes(Checker *c, const AstExpr *e)
+{
+    Names axes = e->axes;
+    if (e->index.n) {
+        axes = (Names){0};
+        vec_push(c->arena, &axes, e->index.v[0].axis);
+    }
+    return axes;
+}
 
 static bool check_extent(Scope *scope, const AstExpr *e, const Tree *tree)
 {
     Checker *c = scope->c;
+    const Names axes = tree_axes(c, e);
     i64 extent = 1;
-    for (int i = 0; i < e->axes.n; i++) {
-        const Axis *axis = &c->contract->axes[axis_of_name(c, e->axes.v[i])];
+    for (int i = 0; i < axes.n; i++) {
+        const Axis *axis = &c->contract->axes[axis_of_name(c, axes.v[i])];
         if (axis->free) {
             const char *problem = tree_anchor_problem(tree);
             if (problem) {
@@ -80,8 +158,8 @@ static bool check_extent(Scope *scope, const AstExpr *e, const Tree *tree)
         return true;
     Diag *d = fault(c, DIAG_TREE_EXTENT, e->tree->span, "the tree does not fit: %.*s",
                     STR_FMT(problem));
-    for (int i = 0; i < e->axes.n; i++) {
-        const Axis *axis = &c->contract->axes[axis_of_name(c, e->axes.v[i])];
+    for (int i = 0; i < axes.n; i++) {
+        const Axis *axis = &c->contract->axes[axis_of_name(c, axes.v[i])];
         diag_label(c->diags, d, axis->name.span, "'%.*s' has %lld elements",
                    STR_FMT(axis->name.text), (long long)axis->size);
     }
@@ -160,22 +238,26 @@ static bool check_chain(Scope *scope, const AstExpr *e, Value *body)
 Value check_reduction(Scope *scope, AstExpr *e)
 {
     Checker *c = scope->c;
-    u64 reduced = 0;
+    u64 reduced = 0, placed = 0;
     Value body = check_value(scope, e->args.v[0]);
     bool sound = true;
+    int places = e->index.n ? place_axis(scope, e) : -1;
     for (int i = 0; i < e->axes.n; i++)
         sound &= check_axis(scope, e, e->axes.v[i], &body, &reduced);
+    if (e->index.n)
+        sound &= places >= 0 && check_place(scope, e, places, &placed);
     if (!tree_is_sound(c, e->tree)) {
         c->failed = true;
         return refused;
     }
     const Tree *tree = contract_tree(c->contract, e->tree, c->arena);
-    sound = sound && check_extent(scope, e, tree);
+    sound = sound && check_extent(scope, e, tree) &&
+            (places < 0 || check_placed_body(scope, e, places, tree, &body));
     sound &= tree_is_mma(tree) ? check_mma(scope, e, &body) : check_chain(scope, e, &body);
     if (!sound) {
         c->failed = true;
         return refused;
     }
-    scope->op->space |= reduced;
-    return (Value){(int)tree_type(tree), body.mask & ~reduced};
+    scope->op->space |= reduced | (places >= 0 ? axis_mask(c->contract, places) : 0);
+    return (Value){(int)tree_type(tree), (body.mask | placed) & ~reduced};
 }

@@ -42,8 +42,10 @@ static const DagNode *intern(Builder *b, DagNode node)
 {
     for (int i = 0; i < node.n_args && node.kind < DAG_ATTEND; i++)
         node.mask |= node.args[i]->mask;
-    for (int i = 0; i < node.n_atoms; i++)
-        node.mask &= ~((u64)1 << node.atoms[i]);
+    int n_summed = 0;
+    const int *summed = node.kind == DAG_REDUCE ? dag_summed(&node, &n_summed) : NULL;
+    for (int i = 0; i < n_summed; i++)
+        node.mask &= ~((u64)1 << summed[i]);
     node.id = dag_node_id(&b->order, b->op, &node, b->arena);
     if (2 * b->nodes.n >= b->table_size)
         table_grow(b);
@@ -175,7 +177,7 @@ static const DagNode *fix_value(Builder *b, const DagNode *value, const Fixes *f
         } else if (node.kind == DAG_INPUT || node.kind == DAG_ATTEND) {
             at[i] = fix_node(b, b->nodes.v[i], fixes);
         } else {
-            node.mask = node.kind == DAG_ONLY ? fix_tensor(b->op, &node.fixes[0])->mask : 0;
+            node.mask = node.n_fixes ? fix_tensor(b->op, &node.fixes[0])->mask : 0;
             for (int j = 0; j < node.n_args; j++)
                 node.args[j] = at[node.args[j]->number];
             at[i] = intern(b, node);
@@ -324,6 +326,22 @@ static void collect_atoms(const Contract *contract, Arena *arena, int axis, DagN
         collect_atoms(contract, arena, a->factors[i], node);
 }
 
+/* sum(picks at experts chosen by T): over experts, with what says where slots stand. */
+static void place_slots(Builder *b, const AstExpr *e, DagNode *node)
+{
+    const AstIndex *place = &e->index.v[0];
+    Fix *fix = arena_new_of(b->arena, Fix);
+    node->slots = node->atoms[0];
+    node->n_atoms = 0;
+    collect_atoms(b->contract, b->arena, axis_by_name(b->contract, place->axis.text), node);
+    *fix = (Fix){node->atoms[0], index_tensor(b->op, &place->at)};
+    node->n_fixes = 1;
+    node->fixes = fix;
+    node->mask = fix_tensor(b->op, fix)->mask;
+    if (fix_is_result(fix))
+        node->args[node->n_args++] = result_value(b, ~fix->at - FIX_RESULT);
+}
+
 static const DagNode *build_reduce(Builder *b, const AstExpr *e)
 {
     DagNode node = {.kind = DAG_REDUCE, .n_args = e->args.n,
@@ -334,6 +352,8 @@ static const DagNode *build_reduce(Builder *b, const AstExpr *e)
         node.args[i] = build(b, e->args.v[i]);
     for (int i = 0; i < e->axes.n; i++)
         collect_atoms(b->contract, b->arena, axis_by_name(b->contract, e->axes.v[i].text), &node);
+    if (e->index.n)
+        place_slots(b, e, &node);
     node.type = tree_type(node.tree);
     return intern(b, node);
 }
@@ -482,6 +502,12 @@ bool dag_build(const Contract *contract, Dag *dag, Arena *arena, Diags *diags)
     }
     dag_fingerprint_all(dag, arena);
     return true;
+}
+
+const int *dag_summed(const DagNode *reduce, int *n)
+{
+    *n = reduce->n_fixes ? 1 : reduce->n_atoms;
+    return reduce->n_fixes ? &reduce->slots : reduce->atoms;
 }
 
 const DagNode *dag_index_value(const DagNode *node, const Fix *fix)

@@ -19,7 +19,11 @@ typedef enum DagKind {
     DAG_ONLY,   /* args[0] where the atom of its one fix has the index that the fix says, else
                    -inf; its atoms are its own and the operand's; args[1]: what sets the result that
                    says it, if it is none of the parameters */
-    DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0] */
+    DAG_REDUCE, /* monoid over `atoms` (row-major, as one axis) by `tree` of args[0]. With a fix it
+                   is sum(picks at experts chosen by T): `atoms` is the fix's atom, experts, over
+                   whose elements, the *places*, the tree goes and layouts cut; args[0] has `slots`,
+                   picks, and not experts; slot k is the element at the place that the fix's tensor
+                   says for it, other places hold none (6.23); args[1] as DAG_ONLY's */
     DAG_ATTEND, /* queries, keys, values and maybe sinks: a value of `attend`, some atoms held */
     DAG_DRAW,   /* scores: the index that `draw` gives, as an f32's pattern */
     DAG_TOP,    /* scores: the indices that `top` gives, likewise */
@@ -40,6 +44,7 @@ typedef struct DagNode {
     const Tree *tree;
     int n_atoms;
     const int *atoms;
+    int slots;       /* REDUCE with a fix */
     const Attend *attend;
     bool lse;        /* ATTEND: the second value */
     const Draw *draw;
@@ -87,6 +92,8 @@ void dag_print_draw(const Op *op, const Draw *draw, Text *out);
 void dag_print_top(const Top *top, Text *out);
 /* For people and goldens: one numbered line a node. */
 void dag_print(const Dag *dag, const OpDag *op, Text *out);
+/* The atoms of a reduce's operand that it takes away: `atoms`, or its slots. */
+const int *dag_summed(const DagNode *reduce, int *n);
 /* What sets the result that a fix of the node is held at; NULL: a parameter, or a constant. */
 const DagNode *dag_index_value(const DagNode *node, const Fix *fix);
 /* "[half 0, vocab ids]", or nothing. */

@@ -188,7 +188,11 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
         break;
     case DAG_REDUCE:
         text_printf(out, " %s ", monoid_name(node->monoid));
-        atoms_text(order, node->atoms, node->n_atoms, out);
+        if (node->n_fixes)
+            atoms_text(order, &node->slots, 1, out);
+        else
+            atoms_text(order, node->atoms, node->n_atoms, out);
+        fixes_text(order, node->fixes, node->n_fixes, out);
         text_printf(out, " by ");
         tree_print(node->tree, out);
         break;

@@ -32,12 +32,16 @@ void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, i
     text_printf(out, n ? "]" : "");
 }
 
-static void print_reduce(const Contract *contract, const DagNode *node, Text *out)
+static void print_reduce(const Contract *contract, const Op *op, const DagNode *node, Text *out)
 {
+    int n;
+    const int *summed = dag_summed(node, &n);
     text_printf(out, "%s over [", monoid_name(node->monoid));
-    for (int i = 0; i < node->n_atoms; i++)
-        text_printf(out, "%s%.*s", i ? ", " : "", STR_FMT(atom_name(contract, node->atoms[i])));
-    text_printf(out, "] by ");
+    for (int i = 0; i < n; i++)
+        text_printf(out, "%s%.*s", i ? ", " : "", STR_FMT(atom_name(contract, summed[i])));
+    text_printf(out, node->n_fixes ? "] at " : "] by ");
+    dag_print_fixes(contract, op, node->fixes, node->n_fixes, out);
+    text_printf(out, node->n_fixes ? " by " : "");
     tree_print(node->tree, out);
 }
 
@@ -72,7 +76,7 @@ static void print_node(const Contract *contract, const Op *op, const DagNode *no
         text_printf(out, "%s", dag_fn_name(node->fn));
         break;
     case DAG_REDUCE:
-        print_reduce(contract, node, out);
+        print_reduce(contract, op, node, out);
         break;
     case DAG_ATTEND:
         print_attend(contract, op, node, out);

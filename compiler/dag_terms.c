@@ -55,6 +55,13 @@ Digest term_leaf(const DagNode *reduce, TreeForm form, const Run *runs, int n_ru
         text = term_text('x', reduce->atoms[i], i);
         term_add(&text, before.byte, 32);
     }
+    if (reduce->n_fixes) { /* what says where slots stand */
+        const Run by = {~reduce->fixes[0].at, 1};
+        Digest before = sha256(text.byte, text.n), places = term_runs(&by, 1);
+        text = term_text('p', reduce->slots, reduce->fixes[0].atom);
+        term_add(&text, before.byte, 32);
+        term_add(&text, places.byte, 32);
+    }
     for (int i = 0; i < reduce->n_args; i++) {
         Digest args = sha256(text.byte, text.n);
         text = term_text('a', 0, 0);

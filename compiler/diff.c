@@ -113,6 +113,10 @@ static void walk_reduce(Walk *w, const DagNode *a, const DagNode *b)
         report(w);
         text_printf(w->out, "%s over %.*s in a, %s over %.*s in b\n", name, STR_FMT(axes_a),
                     monoid_name(b->monoid), STR_FMT(axes_b));
+    } else if (a->n_fixes != b->n_fixes) {
+        report(w);
+        text_printf(w->out, "%s over %.*s is by places in %s, in order in %s\n", name,
+                    STR_FMT(axes_a), a->n_fixes ? "a" : "b", a->n_fixes ? "b" : "a");
     } else if (!str_eq(axes_a, axes_b)) {
         report(w);
         text_printf(w->out, "axes of %s differ: %.*s in a, %.*s in b\n", name, STR_FMT(axes_a),

@@ -79,9 +79,11 @@ static void reduce_init(const ExecCall *call, const DagNode *node, ExecReduce *r
     reduce->node = node;
     find_run(job->contract, &job->box, reduce);
     reduce->root = tree_expand(arena, node->tree, reduce->extent);
-    for (int i = 0; i < node->n_atoms; i++)
+    int n;
+    const int *summed = dag_summed(node, &n);
+    for (int i = 0; i < n; i++)
         reduce->over.dim[reduce->over.n++] =
-            exec_dim(arena, &job->box.atom[node->atoms[i]], node->atoms[i], false);
+            exec_dim(arena, &job->box.atom[summed[i]], summed[i], false);
 }
 
 void exec_call_init(ExecCall *call, const ExecJob *job, Arena *arena)

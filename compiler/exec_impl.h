@@ -210,6 +210,25 @@ struct ExecMma *exec_mma_start(ExecTile *tile, const Forest *roots);
 /* out: [element], row-major over the outer dimensions. */
 void exec_mma_leaf(const ExecTile *tile, const TreeNode *node, float *out);
 
+/* At which place each slot of a token stands, and which slot stands at a place (-1: none). */
+typedef struct ExecSlots {
+    ExecLookup lookup;
+    i64 n, *at;
+    int *slot;
+    bool known; /* of a token: its place in the dimensions of the lookup */
+    i64 token[2];
+} ExecSlots;
+
+/* The scope's space has the slots too. */
+void exec_slots(ExecScope *scope, const ExecReduce *reduce, ExecSlots *out);
+void exec_slots_of(ExecSlots *slots, const i64 *place);
+/* Some slot stands below the node. */
+bool exec_slots_in(const ExecSlots *slots, const TreeNode *node);
+/* One root of a sum of slots, as exec_mma_leaf has leaves; exec_absent's where it is absent. */
+void exec_places(ExecTile *tile, const TreeNode *root, float *out);
+/* What stands for an absent root: no one reads it but as the value of no element. */
+void exec_absent(Monoid monoid, float *out);
+
 /* The finished value over the scope's space, laid out as exec_strides has it. */
 void exec_reduce(ExecScope *scope, const ExecReduce *reduce, float *out);
 /* The values of roots: out[i] is where root i's element 0 lies, [element][monoid_values] with

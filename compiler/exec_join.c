@@ -72,6 +72,8 @@ typedef struct Joined {
     u64 mask;             /* of the reduced value */
     i64 index[MAX_ATOMS]; /* of the element */
     float *stack;
+    bool *present;        /* by place in the stack */
+    ExecSlots *slots;     /* NULL: every root is there */
 } Joined;
 
 static const float *given_value(const Joined *j, const ExecGiven *given, int values)
@@ -90,36 +92,66 @@ static const float *joined_value(const Joined *j)
     Monoid monoid = j->reduce->node->monoid;
     int values = monoid_values(monoid), next = 0;
     float *end = j->stack;
+    bool *there = j->present;
     for (int i = 0; i < j->reduce->steps.n; i++) {
         const ExecStep *s = &j->reduce->steps.v[i];
         if (s->kind == NODE_LEAF) {
-            memcpy(end, given_value(j, &j->reduce->given[next++], values),
-                   sizeof *end * (size_t)values);
+            const ExecGiven *given = &j->reduce->given[next++];
+            memcpy(end, given_value(j, given, values), sizeof *end * (size_t)values);
             end += values;
+            *there++ = !j->slots || exec_slots_in(j->slots, given->node);
         } else if (s->kind == NODE_ROUND) {
             for (int v = 1; v <= values; v++)
                 end[-v] = exec_round(s->type, exec_widen(s->from, end[-v]));
         } else {
             end -= values;
-            exec_join_values(monoid, s->type, end - values, end, end - values);
+            there--;
+            if (there[-1] && there[0])
+                exec_join_values(monoid, s->type, end - values, end, end - values);
+            else if (there[0])
+                memcpy(end - values, end, sizeof *end * (size_t)values);
+            there[-1] |= there[0];
         }
     }
+    if (!j->present[0])
+        exec_absent(monoid, j->stack);
     return j->stack;
+}
+
+/* The slots are summed, and have no dimension in the scope: a scope below it has. */
+static ExecSlots *slots_of(ExecScope *scope, const ExecReduce *reduce)
+{
+    if (!reduce->node->n_fixes)
+        return NULL;
+    ExecScope *inner = scratch_alloc(scope->scratch, sizeof *inner);
+    ExecSlots *slots = scratch_alloc(scope->scratch, sizeof *slots);
+    *inner = (ExecScope){.call = scope->call, .scratch = scope->scratch, .parent = scope,
+                         .space = scope->space, .fresh = exec_space_atoms(&reduce->over)};
+    inner->space.dim[inner->space.n++] = reduce->over.dim[0];
+    exec_scope_start(inner);
+    exec_slots(inner, reduce, slots);
+    return slots;
 }
 
 void exec_joined(ExecScope *scope, const ExecReduce *reduce, float *out)
 {
     const DagNode *node = reduce->node;
-    i64 stride[MAX_ATOMS];
-    Joined j = {.reduce = reduce, .mask = exec_mask(scope->call, node)};
+    i64 stride[MAX_ATOMS], place[MAX_ATOMS] = {0};
+    Joined j = {.reduce = reduce, .mask = exec_mask(scope->call, node),
+                .slots = slots_of(scope, reduce)};
     i64 n = exec_strides(&scope->space, j.mask, stride);
     j.stack = scratch_array(scope->scratch, float, reduce->height * monoid_values(node->monoid));
+    j.present = scratch_array(scope->scratch, bool, reduce->height);
     for (i64 e = 0; e < n; e++) {
         for (int d = 0; d < scope->space.n; d++) {
             const ExecDim *dim = &scope->space.dim[d];
-            if (j.mask >> dim->atom & 1)
-                j.index[dim->atom] = dim->at[e / stride[d] % dim->n];
+            if (!(j.mask >> dim->atom & 1))
+                continue;
+            place[d] = e / stride[d] % dim->n;
+            j.index[dim->atom] = dim->at[place[d]];
         }
+        if (j.slots)
+            exec_slots_of(j.slots, place);
         out[e] = exec_final(node->monoid, node->type, joined_value(&j));
     }
 }

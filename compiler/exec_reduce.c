@@ -163,8 +163,8 @@ static void tile_values(ExecTile *tile, const Forest *roots)
     tile->fused = is_fused(tile->reduce);
     const DagNode *const values[2] = {tile->fused ? body->args[0] : body,
                                       tile->fused        ? body->args[1]
-                                      : node->n_args > 1 ? node->args[1]
-                                                         : NULL};
+                                      : node->monoid == MONOID_SOFTMAX ? node->args[1]
+                                                                       : NULL};
     for (int i = 0; i < 2; i++)
         if (values[i])
             tile->value[i] = exec_eval_over(&tile->scope, values[i],
@@ -242,7 +242,10 @@ static void tile_run(ExecScope *parent, const ExecReduce *reduce, const Forest *
     for (int d = 0; d < outer->n; d++)
         at += first[d] * sink->stride[d];
     for (int i = 0; i < roots->n; i++) {
-        tree_value(&tile, roots->v[i], x);
+        if (reduce->node->n_fixes)
+            exec_places(&tile, roots->v[i], x);
+        else
+            tree_value(&tile, roots->v[i], x);
         sink_root(&tile, outer, x, roots->v[i]->type, sink, at, sink->out[i]);
     }
 }

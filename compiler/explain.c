@@ -49,9 +49,13 @@ static void write_reduce(const Lines *lines, const DagNode *node, Text *out)
     Lines body = *lines;
     body.body = true;
     text_printf(out, "%s over ", monoid_name(node->monoid));
-    for (int i = 0; i < node->n_atoms; i++)
+    int n;
+    const int *summed = dag_summed(node, &n);
+    for (int i = 0; i < n; i++)
         text_printf(out, "%s%.*s", i ? ", " : "",
-                    STR_FMT(contract->axes[contract->atom_axis[node->atoms[i]]].name.text));
+                    STR_FMT(contract->axes[contract->atom_axis[summed[i]]].name.text));
+    text_printf(out, node->n_fixes ? " at " : "");
+    dag_print_fixes(contract, lines->op->op, node->fixes, node->n_fixes, out);
     text_printf(out, " of ");
     write_operand(&body, node->args[0], false, out);
 }

@@ -16,7 +16,8 @@ static bool reduce_is_free(const Contract *contract, const DagNode *reduce)
 static void write_extent(const Contract *contract, const DagNode *reduce, Text *out)
 {
     i64 extent = reduce_extent(contract, reduce);
-    text_printf(out, "%lld elements", (long long)extent);
+    text_printf(out, reduce->n_fixes ? "%lld places, those that no slot stands at left out"
+                                     : "%lld elements", (long long)extent);
     for (int i = 0; reduce->n_atoms > 1 && i < reduce->n_atoms; i++) {
         const Axis *axis = &contract->axes[contract->atom_axis[reduce->atoms[i]]];
         text_printf(out, "%s%.*s %lld", i ? " x " : ", row-major over ",

@@ -178,7 +178,7 @@ static bool op_fixes(const OpDag *op, int atom)
         if (is_fixed(op->pieces.v[i].fixes, op->pieces.v[i].n_fixes, atom))
             return true;
     for (int i = 0; i < op->nodes.n; i++)
-        if (op->nodes.v[i]->kind != DAG_ONLY &&
+        if (op->nodes.v[i]->kind != DAG_ONLY && op->nodes.v[i]->kind != DAG_REDUCE &&
             is_fixed(op->nodes.v[i]->fixes, op->nodes.v[i]->n_fixes, atom))
             return true;
     return false;

@@ -144,14 +144,15 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
     seen[node->number] |= use;
     if (node->kind == DAG_INPUT)
         uses[node->param] |= use;
-    for (int i = 0; i < node->n_fixes; i++)
+    bool cut = node->kind == DAG_REDUCE && layout_cuts(contract, at, node);
+    for (int i = 0; i < node->n_fixes; i++) /* where slots stand a join asks too */
         if (node->fixes[i].at < 0 && !fix_is_result(&node->fixes[i]))
-            uses[~node->fixes[i].at] |= use;
+            uses[~node->fixes[i].at] |= cut ? use | INSIDE : use;
     if (node->kind == DAG_DRAW)
         for (int i = 0; i < DRAW_PARAMS; i++)
             if (draw_param(node->draw, i) >= 0)
                 uses[draw_param(node->draw, i)] |= use;
-    if (node->kind == DAG_REDUCE && layout_cuts(contract, at, node))
+    if (cut)
         use = INSIDE;
     for (int i = 0; i < node->n_args; i++)
         mark_uses(contract, at, node->args[i], use, seen, uses);

@@ -78,11 +78,13 @@ AstExpr *parse_call(Parse *parse, Name function, const AstExprs *args, Span span
     return measured(parse, e);
 }
 
-AstExpr *parse_reduce(Parse *parse, Name monoid, Names axes, AstTree *tree, AstExpr *body)
+AstExpr *parse_reduce(Parse *parse, Name monoid, Names axes, const AstIndices *places,
+                      AstTree *tree, AstExpr *body)
 {
     AstExpr *e = parse_leaf(parse, EXPR_REDUCE, span_join(monoid.span, body->span));
     e->name = monoid;
     e->axes = axes;
+    e->index = *places;
     e->tree = tree;
     vec_push(parse->arena, &e->args, body);
     return measured(parse, e);

@@ -36,6 +36,7 @@ typedef struct Parse {
     Brace braces[NESTING_MAX];
     int brace_count, block_count, paren_count;
     bool tree_pending; /* a tree's keyword was seen, its brace not yet */
+    bool in_axes;      /* between a reduction's parenthesis and its `by` */
     int item;          /* the keyword of the item being read */
     bool panic;        /* skipping to where the parser can go on */
     int panic_blocks;  /* blocks open where the error is */
@@ -64,7 +65,8 @@ AstExpr *parse_leaf(Parse *parse, ExprKind kind, Span span);
 AstExpr *parse_unary(Parse *parse, Span span, AstExpr *operand);
 AstExpr *parse_binary(Parse *parse, char op, AstExpr *left, AstExpr *right);
 AstExpr *parse_call(Parse *parse, Name function, const AstExprs *args, Span span);
-AstExpr *parse_reduce(Parse *parse, Name monoid, Names axes, AstTree *tree, AstExpr *body);
+AstExpr *parse_reduce(Parse *parse, Name monoid, Names axes, const AstIndices *places,
+                      AstTree *tree, AstExpr *body);
 /* One statement for each of the block's targets. */
 void parse_block(Parse *parse, AstStatements *list, AstBlock *block);
 AstTree *parse_tree(Parse *parse, TreeForm form, Span span);

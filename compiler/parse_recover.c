@@ -51,8 +51,13 @@ static void end_statement(Parse *parse)
 
 static void follow(Parse *parse, int token, Span span)
 {
+    int last = parse->last;
     parse->blocks_before = parse->block_count;
     parse->last_closes = false;
+    if (token == '(')
+        parse->in_axes = last == SUM || last == MAX || last == LOGSUMEXP;
+    else if (token == BY || token == ')' || token == ';')
+        parse->in_axes = false;
     if (starts_item(parse, token) && parse->block_count == 0)
         parse->item = token;
     if (token == SPLIT || token == EVERY || token == LANES || token == ROUND)
@@ -91,8 +96,8 @@ static bool starts_top(const Parse *parse, Str text)
            before_name(parse);
 }
 
-/* Words that are reserved inside of some item's block alone, `of` behind an axis's size, and `top`
- * where it starts a statement. */
+/* Words that are reserved inside of some item's block alone, or where just they may stand: `of`
+ * behind an axis's size, `at` behind a reduction's axes, `top` where it starts a statement. */
 static int word_in_item(const Parse *parse, Str text)
 {
     static const struct {
@@ -109,8 +114,9 @@ static int word_in_item(const Parse *parse, Str text)
             return words[i].token;
     if (starts_top(parse, text))
         return TOP;
-    bool behind = parse->last == NUMBER || parse->last == ID;
-    return parse->item == AXIS && behind && str_is(text, "of") ? OF : ID;
+    if (parse->item == AXIS && (parse->last == NUMBER || parse->last == ID) && str_is(text, "of"))
+        return OF;
+    return parse->in_axes && parse->last == ID && str_is(text, "at") ? AT : ID;
 }
 
 /* ---- the token source ------------------------------------------------------------------------ */

@@ -129,6 +129,10 @@ static void json_reduce(const Json *j, const DagNode *node)
     tree_print(node->tree, &tree);
     text_printf(j->out, ", \"monoid\": \"%s\", \"over\": ", monoid_name(node->monoid));
     json_ints(j, node->atoms, node->n_atoms);
+    if (node->n_fixes) {
+        text_printf(j->out, ", \"slots\": %d, \"fixes\": ", node->slots);
+        json_fixes(j, node->fixes, node->n_fixes);
+    }
     text_printf(j->out, ", ");
     json_text(j, "tree", text_str(&tree));
 }

@@ -55,6 +55,9 @@ static bool reduces_fit(Planner *planner, Kernel *shape)
     shape->row.reduces = op->reduces.v;
     for (int i = 0; i < op->reduces.n; i++) {
         const DagNode *reduce = op->reduces.v[i];
+        if (reduce->n_fixes)
+            return plan_misfit(planner, "it sums the slots of %s at their places",
+                               plan_axis_text(planner, reduce->slots));
         if (!same_axes(reduce, op->reduces.v[0]))
             return plan_misfit(planner, "its sums run over different axes");
         for (int k = 0; k < reduce->n_atoms; k++)

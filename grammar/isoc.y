@@ -93,6 +93,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
        AXIS         "axis"
        RAGGED       "ragged"
        OF           "of"
+       AT           "at"
        TREE         "tree"
        MMA          "mma"
        CHAIN        "chain"
@@ -145,7 +146,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
 %type <tree> tree join
 %type <expr> expr term product_expr reduction unary primary
 %type <exprs> args
-%type <indices> index index_list
+%type <indices> index index_list places
 %type <index_item> index_item
 %type <tensors> tensors tensor_groups results
 %type <statement> statement
@@ -523,8 +524,22 @@ term:
 ;
 
 reduction:
-  monoid '(' names BY tree ')' term { $$ = parse_reduce(parse, $1, $3, $5, $7); }
+  monoid '(' names places BY tree ')' term
+    {
+        $$ = parse_reduce(parse, $1, $3, &$4, $6, $8);
+    }
 | '-' reduction                     { $$ = parse_unary(parse, @$, $2); }
+;
+
+/* picks at experts chosen */
+places:
+  %empty                            { $$ = (AstIndices){0}; }
+| AT ID ID
+    {
+        AstIndex place = {$2, {$3.text, true, $3.span}, false};
+        $$ = (AstIndices){0};
+        vec_push(A, &$$, place);
+    }
 ;
 
 monoid: SUM | MAX | LOGSUMEXP;
