@@ -215,15 +215,13 @@ static Tensor *build_tensors(Checker *c, Symbols *symbols, const AstTensors *ast
     return tensors;
 }
 
-/* The slots of a sparse axis stand where one tensor says. */
+/* Where the slots of a sparse axis stand is what one parameter says. */
 static void check_slots(Checker *c, const Op *op)
 {
     const AstTensor *first[MAX_ATOMS] = {NULL};
-    for (int i = 0; i < op->n_params + op->n_results; i++) {
-        bool param = i < op->n_params;
-        const Tensor *tensor = param ? &op->params[i] : &op->results[i - op->n_params];
-        const AstTensor *ast = param ? &op->ast->params.v[i]
-                                     : &op->ast->results.v[i - op->n_params];
+    for (int i = 0; i < op->n_params; i++) {
+        const Tensor *tensor = &op->params[i];
+        const AstTensor *ast = &op->ast->params.v[i];
         if (tensor->index_of <= 0 || tensor->n_axes < 2)
             continue;
         const AstTensor **before = &first[tensor->atoms[1]];

@@ -1,5 +1,5 @@
-/* Sums of slots in the executor: each is an element at its place, other places hold none, and what is
- * absent is no operand of anything (clauses 6.3 and 6.23). */
+/* Sums of slots in the executor: each is an element at its place, other places hold none, and what
+ * is absent is no operand of anything (clauses 6.3 and 6.23). */
 #include "exec_impl.h"
 
 #include "device/iso_num.cuh"
