@@ -187,6 +187,15 @@ const Tensor *fix_tensor(const Op *op, const Fix *fix)
     return fix_is_result(fix) ? &op->results[number - FIX_RESULT] : &op->params[number];
 }
 
+int op_slots(const Op *op, int atom)
+{
+    for (int i = 0; i < op->n_params; i++)
+        if (op->params[i].index_of > 0 && op->params[i].n_atoms == 2 &&
+            op->params[i].atoms[1] == atom)
+            return i;
+    return -1;
+}
+
 i64 atom_size(const Contract *contract, int atom, i64 free_length)
 {
     const Axis *axis = &contract->axes[contract->atom_axis[atom]];

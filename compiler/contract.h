@@ -274,6 +274,13 @@ static inline bool fix_is_result(const Fix *fix)
 {
     return fix->at < 0 && ~fix->at >= FIX_RESULT;
 }
+/* The parameter that says where the slots of a sparse atom stand, by number; -1: none does. */
+int op_slots(const Op *op, int atom);
+/* A slot that stands at `index`, -1: nowhere, is in the part [lo, hi) of its axis (9.7). */
+static inline bool slot_is_in(i64 lo, i64 hi, i64 index)
+{
+    return index < 0 ? lo == 0 : index >= lo && index < hi;
+}
 /* Size of an atom, given the length of free axes. */
 i64 atom_size(const Contract *contract, int atom, i64 free_length);
 

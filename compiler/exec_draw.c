@@ -147,6 +147,7 @@ void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *
     const ExecJob *job = scope->call->job;
     const Draw *draw = node->draw;
     i64 n = atom_size(job->contract, draw->atom, 0);
+    exec_eval_outside(scope, node->args[0], (u64)1 << draw->atom);
     ExecMark mark = scratch_mark(scope->scratch);
     ExecScope inner = {.call = scope->call, .scratch = scope->scratch, .parent = scope,
                        .space = scope->space, .fresh = (u64)1 << draw->atom};

@@ -211,8 +211,8 @@ static int last_dim(const ExecSpace *space, const View *view)
     return last;
 }
 
-/* A parameter read at indices that tensors give: one index of the dimensions that those have after
- * another. */
+/* A parameter read at indices that tensors give, or a result of which the box has some slots: one
+ * index of the dimensions that those tensors have after another. */
 typedef struct Picking {
     ExecScope *scope;
     u64 others; /* atoms of the value that no index depends on */
@@ -220,6 +220,7 @@ typedef struct Picking {
     View view;  /* with the dimensions that the inner one lacks */
     int n;
     ExecLookup lookups[MAX_ATOMS];
+    const ExecRange *own; /* NULL: the lookups are of what is read; else of the slots to store */
     i64 place[MAX_ATOMS];
 } Picking;
 
@@ -237,6 +238,10 @@ static void pick_here(Picking *p, i64 at, float *x)
 {
     for (int l = 0; l < p->n; l++) {
         i64 index = exec_lookup_at(&p->lookups[l], p->place);
+        if (p->own && !slot_is_in(p->own->lo, p->own->hi, index))
+            return;
+        if (p->own)
+            continue;
         if (index < 0) {
             clear_others(p, x);
             return;
@@ -262,22 +267,29 @@ static void pick(Picking *p, int d, i64 at, float *x)
     }
 }
 
+static void pick_all(Picking *p, float *x)
+{
+    const ExecSpace *space = &p->scope->space;
+    Transfer *t = p->inner;
+    p->view = t->view;
+    for (int d = 0; d < space->n; d++)
+        if (exec_looks_up(p->lookups, p->n, d)) {
+            p->others &= ~((u64)1 << space->dim[d].atom);
+            t->view.offset[d] = NULL;
+        }
+    t->last = last_dim(space, &t->view);
+    pick(p, 0, t->view.base, x);
+}
+
 static void eval_picked(ExecScope *scope, const DagNode *node, Transfer *t, const i64 *by_atom,
                         float *out)
 {
-    Picking p = {.scope = scope, .others = exec_mask(scope->call, node), .inner = t,
-                 .view = t->view};
+    Picking p = {.scope = scope, .others = exec_mask(scope->call, node), .inner = t};
     for (int f = 0; f < node->n_fixes; f++)
         if (node->fixes[f].at < 0)
             exec_lookup(scope, node, &node->fixes[f], by_atom[node->fixes[f].atom],
                         &p.lookups[p.n++]);
-    for (int d = 0; d < scope->space.n; d++)
-        if (exec_looks_up(p.lookups, p.n, d)) {
-            p.others &= ~((u64)1 << scope->space.dim[d].atom);
-            t->view.offset[d] = NULL;
-        }
-    t->last = last_dim(&scope->space, &t->view);
-    pick(&p, 0, t->view.base, out);
+    pick_all(&p, out);
 }
 
 static void eval_input(ExecScope *scope, const DagNode *node, const i64 *stride, float *out)
@@ -298,6 +310,24 @@ static void eval_input(ExecScope *scope, const DagNode *node, const i64 *stride,
     transfer(&t, 0, t.view.base, out);
 }
 
+/* Of slots the box has those that stand in its part of the axis that they are of. */
+static bool owns_some(ExecScope *scope, const Tensor *tensor, Picking *p)
+{
+    const ExecJob *job = scope->call->job;
+    const Contract *c = job->contract;
+    for (int i = 0; i < tensor->n_atoms && tensor->index_of <= 0; i++) {
+        int of = c->axes[c->atom_axis[tensor->atoms[i]]].sparse_of - 1;
+        int by = of < 0 ? -1 : op_slots(job->op->op, tensor->atoms[i]);
+        if (by < 0 || tensor->mask >> c->axes[of].atom & 1)
+            continue;
+        p->own = &job->box.atom[c->axes[of].atom];
+        Fix fix = {c->axes[of].atom, ~(i64)by};
+        exec_lookup(scope, NULL, &fix, 0, &p->lookups[p->n++]);
+        return p->own->lo > 0 || p->own->hi < c->axes[of].size;
+    }
+    return false;
+}
+
 void exec_store(ExecScope *scope, const DagPiece *piece)
 {
     const ExecJob *job = scope->call->job;
@@ -309,8 +339,13 @@ void exec_store(ExecScope *scope, const DagPiece *piece)
                   .stride = value->stride};
     view_tensor(scope, tensor, memory, piece->n_fixes, piece->fixes, &t.view);
     t.last = last_dim(&scope->space, &t.view);
-    if (exec_space_size(&scope->space, ~(u64)0) > 0)
-        transfer(&t, 0, t.view.base, value->v);
+    Picking p = {.scope = scope, .inner = &t};
+    if (exec_space_size(&scope->space, ~(u64)0) > 0) {
+        if (owns_some(scope, tensor, &p))
+            pick_all(&p, value->v);
+        else
+            transfer(&t, 0, t.view.base, value->v);
+    }
     scratch_release(scope->scratch, mark);
 }
 
@@ -580,10 +615,12 @@ static void eval_outside(ExecScope *scope, const DagNode *node, u64 fresh, bool 
         return;
     }
     const ExecReduce *reduce = exec_reduce_of(scope->call, node);
-    if ((reduce && reduce->n_given) || node->kind >= DAG_ATTEND)
+    if ((reduce && reduce->n_given) || node->kind == DAG_ATTEND)
         return;
-    if (reduce) {
-        fresh |= exec_space_atoms(&reduce->over);
+    if (reduce || node->kind > DAG_ATTEND) {
+        fresh |= reduce                    ? exec_space_atoms(&reduce->over)
+                 : node->kind == DAG_TOP ? (u64)1 << node->top->atom
+                                         : (u64)1 << node->draw->atom;
         seen = seen_new(scope);
     }
     for (int i = 0; i < node->n_args; i++)

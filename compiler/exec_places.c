@@ -152,7 +152,6 @@ void exec_places(ExecTile *tile, const TreeNode *root, float *out)
     const DagNode *node = tile->reduce->node;
     int outer = space->n - 1, values = monoid_values(node->monoid);
     i64 place[MAX_ATOMS] = {0};
-    ExecMark mark = scratch_mark(tile->scope.scratch);
     ExecSlots slots;
     Placed p = {.tile = tile, .slots = &slots, .monoid = node->monoid,
                 .type = node->args[0]->type};
@@ -170,5 +169,4 @@ void exec_places(ExecTile *tile, const TreeNode *root, float *out)
         for (int d = outer - 1; d >= 0 && ++place[d] == space->dim[d].n; d--)
             place[d] = 0;
     }
-    scratch_release(tile->scope.scratch, mark);
 }

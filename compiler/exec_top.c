@@ -88,6 +88,7 @@ void exec_top(ExecScope *scope, const DagNode *node, const i64 *stride, float *o
 {
     const Top *top = node->top;
     i64 n = atom_size(scope->call->job->contract, top->atom, 0);
+    exec_eval_outside(scope, node->args[0], (u64)1 << top->atom);
     ExecMark mark = scratch_mark(scope->scratch);
     ExecScope inner = {.call = scope->call, .scratch = scope->scratch, .parent = scope,
                        .space = scope->space, .fresh = (u64)1 << top->atom};

@@ -37,6 +37,50 @@ static const Axis *atom_of(const Contract *contract, int atom)
     return &contract->axes[contract->atom_axis[atom]];
 }
 
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+/* The atom that a sparse atom's slots are of; -1: it is none. */
+static int slots_of(const Contract *contract, int atom)
+{
+    int all = atom_of(contract, atom)->sparse_of;
+    return all ? contract->axes[all - 1].atom : -1;
+}
+
+u64 layout_tensor_atoms(const Contract *contract, const Tensor *tensor)
+{
+    u64 mask = tensor->mask;
+    for (int i = 0; i < tensor->n_atoms && tensor->index_of <= 0; i++) {
+        int of = slots_of(contract, tensor->atoms[i]);
+        mask |= of < 0 ? 0 : (u64)1 << of;
+    }
+    return mask;
+}
+
+/* All slots of a token are needed together: they are summed in their own order, or ranked. */
+static bool needs_slots(const OpDag *op, int slots, int of)
+{
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        if (node->kind == DAG_TOP && node->top->atom == of)
+            return true;
+        for (int k = 0; node->kind == DAG_REDUCE && k < node->n_atoms; k++)
+            if (node->atoms[k] == slots)
+                return true;
+    }
+    return false;
+}
+
+u64 layout_op_atoms(const Contract *contract, const OpDag *op)
+{
+    u64 mask = op->op->space;
+    for (int a = 0; a < contract->n_atoms; a++) {
+        int of = slots_of(contract, a);
+        if ((op->op->space >> a & 1) && of >= 0 && !needs_slots(op, a, of))
+            mask |= (u64)1 << of;
+    }
+    return mask;
+}
+
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
 static bool has_axis(const Contract *contract, u64 mask, int axis)
@@ -105,7 +149,8 @@ static bool has_free_axis(const Contract *contract, const Tensor *tensor)
 void layout_held_cuts(const Contract *contract, const OpLayout *at, const Tensor *tensor,
                       Cuts *cuts)
 {
-    layout_cuts_of(contract, at, tensor->mask, !has_free_axis(contract, tensor), cuts);
+    layout_cuts_of(contract, at, layout_tensor_atoms(contract, tensor),
+                   !has_free_axis(contract, tensor), cuts);
 }
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
@@ -200,12 +245,12 @@ static void part_of(const Contract *contract, const OpLayout *at, const Cuts *cu
 
 void layout_part(const Contract *contract, const OpLayout *at, int rank, Part *part)
 {
-    part_of(contract, at, &at->cut, at->op->space, rank, part);
+    part_of(contract, at, &at->cut, at->space, rank, part);
 }
 
 void layout_finish(const Contract *contract, const OpLayout *at, int rank, Part *part)
 {
-    part_of(contract, at, &at->finish, at->op->space, rank, part);
+    part_of(contract, at, &at->finish, at->space, rank, part);
 }
 
 void layout_held(const Contract *contract, const OpLayout *at, const Tensor *tensor, int rank,
@@ -213,7 +258,7 @@ void layout_held(const Contract *contract, const OpLayout *at, const Tensor *ten
 {
     Cuts cuts;
     layout_held_cuts(contract, at, tensor, &cuts);
-    part_of(contract, at, &cuts, tensor->mask, rank, part);
+    part_of(contract, at, &cuts, layout_tensor_atoms(contract, tensor), rank, part);
 }
 
 void part_rows(const Part *part, i64 rows, i64 *lo, i64 *hi)

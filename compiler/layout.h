@@ -38,12 +38,20 @@ typedef struct Cuts {
     bool by_else[MAX_MESHES];
 } Cuts;
 
+/* Slots are cut by ownership (LANGUAGE.md, 9.7): what has a sparse axis, picks of experts, has the
+ * atom of experts too for a mesh that cuts experts, and element (token, slot) of it is in the part
+ * whose range of that atom the slot stands in; a slot that stands nowhere is in the first part
+ * (slot_is_in). In memory every rank's tensor has all tokens and slots, of which it holds its own.
+ * Where slots stand is what the op's parameter of indices with them says (op_slots); an op without
+ * one computes all slots. */
+
 /* A layout applied to one op. Meshes as the layout lists them. What a rank computes is cut by
  * `cut`. Where a mesh cuts a reduced axis, roots are exchanged, and what the rank finishes from
  * them is cut by `finish`: there such a mesh cuts the results by their own axes. */
 typedef struct OpLayout {
     const Layout *layout; /* NULL: one rank, nothing cut */
     const Op *op;
+    u64 space;            /* atoms that meshes may cut: its own, and those that its slots are of */
     int ranks;            /* product of the plain meshes' degrees; the first mesh is outermost */
     int n_meshes;
     const Mesh *mesh[MAX_MESHES]; /* overrides applied */
@@ -56,6 +64,9 @@ typedef struct OpLayout {
     Move *result_move; /* per result: what brings it to where it is held */
 } OpLayout;
 
+/* The atoms that a mesh may cut of a tensor: its own, and those that its slots are of, but of a
+ * tensor that says where they stand, which is whole. */
+u64 layout_tensor_atoms(const Contract *contract, const Tensor *tensor);
 /* The part of an axis space that one rank has. Atoms of fixed size by range; the rows of the free
  * atom as piece `rows_index` of `rows_count`: [floor(T i / n), floor(T (i + 1) / n)). */
 typedef struct Part {
@@ -94,6 +105,8 @@ void layout_cuts_of(const Contract *contract, const OpLayout *at, u64 mask, bool
 /* The cuts of a tensor as it is held. */
 void layout_held_cuts(const Contract *contract, const OpLayout *at, const Tensor *tensor,
                       Cuts *cuts);
+/* OpLayout.space. */
+u64 layout_op_atoms(const Contract *contract, const OpDag *op);
 /* A listed axis is cut along its outermost atom. */
 int axis_outer_atom(const Contract *contract, int axis);
 /* The factor after an atom's axis in the product that holds it, by its outermost atom; or -1. */

@@ -149,14 +149,14 @@ static bool check_degrees(const Subject *subject)
 static bool check_all_degrees(const Contract *contract, const OpDag *op, const OpLayout *at,
                               Arena *arena, Diags *diags)
 {
-    Subject subject = {contract, at, &at->cut, op->op->space, diags, arena};
+    Subject subject = {contract, at, &at->cut, at->space, diags, arena};
     bool good = check_degrees(&subject);
     for (int i = 0; good && i < op->op->n_params + op->op->n_results; i++) {
         const Tensor *tensor = i < op->op->n_params ? &op->op->params[i]
                                                     : &op->op->results[i - op->op->n_params];
         Cuts held;
         layout_held_cuts(contract, at, tensor, &held);
-        Subject other = {contract, at, &held, tensor->mask, diags, arena};
+        Subject other = {contract, at, &held, layout_tensor_atoms(contract, tensor), diags, arena};
         good &= check_degrees(&other);
     }
     return good;
@@ -164,10 +164,12 @@ static bool check_all_degrees(const Contract *contract, const OpDag *op, const O
 
 /* ---- indices that are held ------------------------------------------------------------------- */
 
-static bool is_fixed(const Fix *fixes, int n, int atom)
+/* An atom held where the op's slots stand is cut as the slots are. */
+static bool is_fixed(const Op *op, const Fix *fixes, int n, int atom)
 {
     for (int i = 0; i < n; i++)
-        if (fixes[i].atom == atom)
+        if (fixes[i].atom == atom &&
+            !(fixes[i].at < 0 && fix_tensor(op, &fixes[i])->n_axes == 2))
             return true;
     return false;
 }
@@ -175,11 +177,11 @@ static bool is_fixed(const Fix *fixes, int n, int atom)
 static bool op_fixes(const OpDag *op, int atom)
 {
     for (int i = 0; i < op->pieces.n; i++)
-        if (is_fixed(op->pieces.v[i].fixes, op->pieces.v[i].n_fixes, atom))
+        if (is_fixed(op->op, op->pieces.v[i].fixes, op->pieces.v[i].n_fixes, atom))
             return true;
     for (int i = 0; i < op->nodes.n; i++)
         if (op->nodes.v[i]->kind != DAG_ONLY && op->nodes.v[i]->kind != DAG_REDUCE &&
-            is_fixed(op->nodes.v[i]->fixes, op->nodes.v[i]->n_fixes, atom))
+            is_fixed(op->op, op->nodes.v[i]->fixes, op->nodes.v[i]->n_fixes, atom))
             return true;
     return false;
 }
@@ -228,6 +230,37 @@ static bool check_fixed(const Contract *contract, const OpDag *op, const OpLayou
                               STR_FMT(at->mesh[m]->name.text),
                               STR_FMT(contract->axes[axis].name.text), STR_FMT(op->op->name));
         diag_note(diags, diag, "every rank needs each index that is held: list another axis first");
+    }
+    return good;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static int slots_of(const Contract *contract, u64 space, int of)
+{
+    int n = 0;
+    for (int a = 0; a < contract->n_atoms; a++)
+        n += (space >> a & 1) && atom_of(contract, a)->sparse_of == contract->atom_axis[of] + 1;
+    return n;
+}
+
+/* An element with two of a token's slots may be of two ranks. */
+static bool check_slots(const Contract *contract, const OpDag *op, const OpLayout *at,
+                        Diags *diags)
+{
+    bool good = true;
+    for (int m = 0; m < at->n_meshes; m++) {
+        int axis = at->cut.axis[m], atom = axis < 0 ? -1 : axis_outer_atom(contract, axis);
+        if (axis < 0 || at->degree[m] == 1 || slots_of(contract, op->op->space, atom) < 2)
+            continue;
+        good = false;
+        Diag *diag = diag_add(diags, DIAG_LAYOUT_SLOTS, cut_span(contract, at, m, axis),
+                              "%.*s cuts %.*s, of which %.*s has slots of two axes",
+                              STR_FMT(at->mesh[m]->name.text),
+                              STR_FMT(contract->axes[axis].name.text), STR_FMT(op->op->name));
+        diag_note(diags, diag, "a rank has the slots that stand at its part of the axis: make two "
+                  "ops of it, or cut this one otherwise: op %.*s { %.*s cuts ...; }",
+                  STR_FMT(op->op->name), STR_FMT(at->mesh[m]->name.text));
     }
     return good;
 }
@@ -286,7 +319,7 @@ static bool degree_fits(const Reduced *r, int degree)
     OpLayout at = *r->at;
     Forest forest;
     i64 index, count;
-    Subject subject = {r->contract, &at, &at.cut, r->op->op->space, r->diags, r->arena};
+    Subject subject = {r->contract, &at, &at.cut, at.space, r->diags, r->arena};
     int atom = axis_outer_atom(r->contract, at.cut.axis[r->mesh]);
     at.ranks = at.ranks / at.degree[r->mesh] * degree;
     at.degree[r->mesh] = degree;
@@ -463,6 +496,7 @@ bool layout_check(const Contract *contract, const OpDag *op, const OpLayout *at,
                   Diags *diags)
 {
     bool good = check_fixed(contract, op, at, diags) && check_scores(contract, op, at, diags) &&
+                check_slots(contract, op, at, diags) &&
                 check_all_degrees(contract, op, at, arena, diags);
     for (int i = 0; good && i < op->reduces.n; i++) {
         Reduced reduced = {contract, op, at, op->reduces.v[i], NULL, -1, arena, diags};

@@ -75,8 +75,10 @@ static Fit fit_of(const Contract *contract, const Tensor *tensor, const Part *he
                   const Part *needed)
 {
     Fit fit = {true, true, true};
-    for (int i = 0; i < tensor->n_atoms; i++) {
-        int a = tensor->atoms[i];
+    u64 mask = layout_tensor_atoms(contract, tensor);
+    for (int a = 0; a < contract->n_atoms; a++) {
+        if (!(mask >> a & 1))
+            continue;
         if (contract->axes[contract->atom_axis[a]].free) {
             fit_rows(held, needed, &fit);
             continue;
@@ -124,12 +126,13 @@ static Move param_stage(const Contract *contract, const OpLayout *at, const Tens
     Cuts held;
     Move move = MOVE_NONE;
     const Cuts *need = finish ? &at->finish : &at->cut;
+    u64 mask = layout_tensor_atoms(contract, tensor);
     layout_held_cuts(contract, at, tensor, &held);
     for (int m = 0; m < at->n_meshes; m++)
         if (!at->mesh[m]->n_product)
             move = move_combine(move, mesh_move(
-                cut_atom_of(contract, at, &held, tensor->mask, m),
-                cut_atom_of(contract, at, need, tensor->mask, m)));
+                cut_atom_of(contract, at, &held, mask, m),
+                cut_atom_of(contract, at, need, mask, m)));
     return move_fitting(contract, at, tensor, finish, false, move);
 }
 
@@ -216,18 +219,57 @@ static Move result_move(const Contract *contract, const OpDag *op, const OpLayou
     Move move = MOVE_NONE, roots = MOVE_NONE;
     const Tensor *tensor = &op->op->results[result];
     const DagNode *reduce = result_reduce(contract, op, at, result);
+    u64 mask = layout_tensor_atoms(contract, tensor);
     layout_held_cuts(contract, at, tensor, &held);
     for (int m = 0; m < at->n_meshes; m++) {
         if (at->mesh[m]->n_product)
             continue;
-        int from = cut_atom_of(contract, at, &at->finish, tensor->mask, m);
-        int to = cut_atom_of(contract, at, &held, tensor->mask, m);
+        int from = cut_atom_of(contract, at, &at->finish, mask, m);
+        int to = cut_atom_of(contract, at, &held, mask, m);
         move = move_combine(move, mesh_move(from, to));
         if (reduce && at->cuts_reduced[m] && at->degree[m] > 1)
             roots = move_combine(roots, roots_move(contract, at, reduce, m));
     }
     move = move_fitting(contract, at, tensor, true, true, move);
     return move_combine(roots, move);
+}
+
+/* What the reduce's value has of what the rank finishes, a source has computed. */
+static bool source_has(const Contract *contract, const OpLayout *at, const DagNode *reduce,
+                       int rank, int source)
+{
+    Tensor value = {.mask = reduce->mask};
+    Part need, have;
+    for (int a = 0; a < contract->n_atoms; a++)
+        if (reduce->mask >> a & 1)
+            value.atoms[value.n_atoms++] = a;
+    layout_finish(contract, at, rank, &need);
+    layout_part(contract, at, source, &have);
+    return fit_of(contract, &value, &have, &need).inside;
+}
+
+/* Meshes are digits of a row's rank in the order of the text: one that cuts a sum, and rows for
+ * who finishes it, stands behind those that cut rows of the sum itself. */
+static bool sources_fit(const Contract *contract, const OpLayout *at, Arena *arena, Diags *diags)
+{
+    int *sources = arena_array(arena, int, at->ranks);
+    for (int rank = 0; rank < at->ranks && at->reduced; rank++) {
+        int n = layout_sources(contract, at, rank, sources), m = 0;
+        for (int i = 0; i < n; i++) {
+            if (source_has(contract, at, at->reduced, rank, sources[i]))
+                continue;
+            while (!at->cuts_reduced[m] || at->degree[m] == 1)
+                m++;
+            Diag *diag = diag_add(diags, DIAG_LAYOUT_MOVE, at->mesh[m]->name.span,
+                                  "in layout %.*s rank %d finishes elements of %.*s that rank %d "
+                                  "has no roots of", STR_FMT(at->layout->name.text), rank,
+                                  STR_FMT(at->op->name), sources[i]);
+            diag_note(diags, diag, "write %.*s, which cuts its sum, behind the meshes that cut its "
+                      "results along the same axis", STR_FMT(at->mesh[m]->name.text));
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool result_moves(const Contract *contract, const OpDag *op, OpLayout *at, Arena *arena,
@@ -296,8 +338,8 @@ static void choose_finish(const Contract *contract, const OpDag *op, OpLayout *a
     Cuts results;
     u64 mask = 0;
     for (int r = 0; r < op->op->n_results; r++)
-        mask |= op->op->results[r].mask;
-    layout_cuts_of(contract, at, mask, false, &results);
+        mask |= layout_tensor_atoms(contract, &op->op->results[r]);
+    layout_cuts_of(contract, at, mask & at->space, false, &results);
     at->finish = at->cut;
     for (int m = 0; m < at->n_meshes; m++)
         if (at->cuts_reduced[m]) {
@@ -312,10 +354,13 @@ bool layout_apply(const Contract *contract, const OpDag *op, const Layout *layou
 {
     *out = (OpLayout){.layout = layout, .op = op->op};
     apply_meshes(layout, (int)(op->op - contract->ops), out);
-    layout_cuts_of(contract, out, op->op->space, true, &out->cut);
+    out->space = layout_op_atoms(contract, op);
+    layout_cuts_of(contract, out, out->space, true, &out->cut);
     mark_reduced(contract, op, out);
     choose_finish(contract, op, out);
     if (!layout_check(contract, op, out, arena, diags))
+        return false;
+    if (!sources_fit(contract, out, arena, diags))
         return false;
     param_moves(contract, op, out, arena);
     return result_moves(contract, op, out, arena, diags);

@@ -19,9 +19,10 @@ static bool is_coordinate(const Contract *contract, int atom)
 
 /* ---- boxes ----------------------------------------------------------------------------------- */
 
+/* Slots are cut along the axis that they are of: a box has both. */
 typedef struct Box {
     const Contract *contract;
-    const Tensor *tensor;
+    u64 atoms;
     const Part *part;
 } Box;
 
@@ -39,40 +40,37 @@ static bool rows_apart(const Part *a, const Part *b)
 
 static bool box_inside(Box a, const Part *b)
 {
-    for (int i = 0; i < a.tensor->n_atoms; i++) {
-        int at = a.tensor->atoms[i];
-        if (is_free(a.contract, at) ? !rows_inside(a.part, b)
-                                    : a.part->lo[at] < b->lo[at] || a.part->hi[at] > b->hi[at])
+    for (int at = 0; at < a.contract->n_atoms; at++)
+        if ((a.atoms >> at & 1) &&
+            (is_free(a.contract, at) ? !rows_inside(a.part, b)
+                                     : a.part->lo[at] < b->lo[at] || a.part->hi[at] > b->hi[at]))
             return false;
-    }
     return true;
 }
 
 static bool box_equal(Box a, const Part *b)
 {
-    Box other = {a.contract, a.tensor, b};
+    Box other = {a.contract, a.atoms, b};
     return box_inside(a, b) && box_inside(other, a.part);
 }
 
 static bool box_apart(Box a, const Part *b)
 {
-    for (int i = 0; i < a.tensor->n_atoms; i++) {
-        int at = a.tensor->atoms[i];
-        if (is_free(a.contract, at) ? rows_apart(a.part, b)
-                                    : a.part->hi[at] <= b->lo[at] || b->hi[at] <= a.part->lo[at])
+    for (int at = 0; at < a.contract->n_atoms; at++)
+        if ((a.atoms >> at & 1) &&
+            (is_free(a.contract, at) ? rows_apart(a.part, b)
+                                     : a.part->hi[at] <= b->lo[at] || b->hi[at] <= a.part->lo[at]))
             return true;
-    }
     return false;
 }
 
 static i64 box_elements(Box box)
 {
     i64 n = 1;
-    for (int i = 0; i < box.tensor->n_atoms; i++) {
-        int at = box.tensor->atoms[i];
-        if (!is_free(box.contract, at) && !is_coordinate(box.contract, at))
+    for (int at = 0; at < box.contract->n_atoms; at++)
+        if ((box.atoms >> at & 1) && !is_free(box.contract, at) &&
+            !is_coordinate(box.contract, at))
             n *= box.part->hi[at] - box.part->lo[at];
-    }
     return n;
 }
 
@@ -86,10 +84,11 @@ static bool has_free(const Contract *contract, const Tensor *tensor)
 
 static i64 whole_elements(const Contract *contract, const Tensor *tensor)
 {
+    u64 atoms = layout_tensor_atoms(contract, tensor);
     i64 n = 1;
-    for (int i = 0; i < tensor->n_atoms; i++)
-        if (!is_free(contract, tensor->atoms[i]) && !is_coordinate(contract, tensor->atoms[i]))
-            n *= contract->axes[contract->atom_axis[tensor->atoms[i]]].size;
+    for (int at = 0; at < contract->n_atoms; at++)
+        if ((atoms >> at & 1) && !is_free(contract, at) && !is_coordinate(contract, at))
+            n *= contract->axes[contract->atom_axis[at]].size;
     return n;
 }
 
@@ -98,7 +97,7 @@ static Str boxes_fill(const Prover *prover, const Tensor *tensor, const Part *pa
 {
     i64 have = 0, count = 1;
     for (int r = 0; r < prover->op->at.ranks; r++) {
-        Box box = {prover->contract, tensor, &parts[r]};
+        Box box = {prover->contract, layout_tensor_atoms(prover->contract, tensor), &parts[r]};
         bool seen = false;
         for (int q = 0; q < r && !seen; q++) {
             seen = box_equal(box, &parts[q]);
@@ -155,7 +154,7 @@ void proof_coverage(Prover *prover)
 
 static bool move_brings(Move move, Box held, const Part *needed)
 {
-    Box need = {held.contract, held.tensor, needed};
+    Box need = {held.contract, held.atoms, needed};
     switch (move) {
     case MOVE_NONE:
         return box_equal(held, needed);
@@ -175,7 +174,7 @@ static Str moved(const Prover *prover, const Tensor *tensor, Move move, const Pa
                  const Part *to)
 {
     for (int r = 0; r < prover->op->at.ranks; r++) {
-        Box held = {prover->contract, tensor, &from[r]};
+        Box held = {prover->contract, layout_tensor_atoms(prover->contract, tensor), &from[r]};
         if (!move_brings(move, held, &to[r]))
             return str_format(prover->arena, "%s does not bring %.*s to rank %d", move_name(move),
                               STR_FMT(tensor->name.text), r);
@@ -245,14 +244,17 @@ static Str sources_cover(const Prover *prover)
     int n = op->join_kernel < 0 ? 0
                                 : prover->plan->kernels.v[op->join_kernel]->join.n_sources;
     for (int i = 0; i < op->op->reduces.n && n; i++) {
-        Tensor value = {.name = {STR("the sum"), {0}}};
+        Tensor value = {.index_of = 0};
         for (int a = 0; a < prover->contract->n_atoms; a++)
-            if ((op->op->reduces.v[i]->mask >> a & 1) && !is_coordinate(prover->contract, a))
+            if ((op->op->reduces.v[i]->mask >> a & 1) && !is_coordinate(prover->contract, a)) {
                 value.atoms[value.n_atoms++] = a;
+                value.mask |= (u64)1 << a;
+            }
         for (int r = 0; r < op->at.ranks; r++)
             for (int s = 0; s < n; s++) {
                 int source = op->sources_of_rank[r * n + s];
-                Box need = {prover->contract, &value, &op->finish_of_rank[r]};
+                Box need = {prover->contract, layout_tensor_atoms(prover->contract, &value),
+                            &op->finish_of_rank[r]};
                 if (!box_inside(need, &op->part_of_rank[source]))
                     return str_format(prover->arena, "rank %d has not all that rank %d joins",
                                       source, r);
