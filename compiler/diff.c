@@ -104,8 +104,10 @@ static void walk_cast(Walk *w, const DagNode *a, const DagNode *b, bool in_a)
 
 static void walk_reduce(Walk *w, const DagNode *a, const DagNode *b)
 {
-    Str axes_a = axes_text(w->arena, &w->a, a->atoms, a->n_atoms);
-    Str axes_b = axes_text(w->arena, &w->b, b->atoms, b->n_atoms);
+    int n_a, n_b;
+    const int *summed_a = dag_summed(a, &n_a), *summed_b = dag_summed(b, &n_b);
+    Str axes_a = axes_text(w->arena, &w->a, summed_a, n_a);
+    Str axes_b = axes_text(w->arena, &w->b, summed_b, n_b);
     Str tree_a = tree_text(w->arena, a), tree_b = tree_text(w->arena, b);
     const char *name = monoid_name(a->monoid);
     int before = w->found;
@@ -287,6 +289,14 @@ static void walk(Walk *w, const DagNode *a, const DagNode *b)
 
 /* ---- ops ------------------------------------------------------------------------------------ */
 
+/* An index's type is the axis that it is of. */
+static Str type_text(const Side *side, const Tensor *tensor)
+{
+    if (tensor->index_of > 0)
+        return side->dag->contract->axes[tensor->index_of - 1].name.text;
+    return str_of(tensor->index_of ? "i32" : dtype_name(tensor->type));
+}
+
 static void compare_tensors(Walk *w, const char *what, const Tensor *a, int n_a, const Tensor *b,
                             int n_b)
 {
@@ -297,13 +307,14 @@ static void compare_tensors(Walk *w, const char *what, const Tensor *a, int n_a,
     for (int i = 0; i < n_a && i < n_b; i++) {
         Str at_a = axes_text(w->arena, &w->a, a[i].atoms, a[i].n_atoms);
         Str at_b = axes_text(w->arena, &w->b, b[i].atoms, b[i].n_atoms);
-        if (str_eq(a[i].name.text, b[i].name.text) && a[i].type == b[i].type &&
+        Str type_a = type_text(&w->a, &a[i]), type_b = type_text(&w->b, &b[i]);
+        if (str_eq(a[i].name.text, b[i].name.text) && str_eq(type_a, type_b) &&
             str_eq(at_a, at_b))
             continue;
         report(w);
-        text_printf(w->out, "%s %d is `%.*s: %s[%.*s]` in a, `%.*s: %s[%.*s]` in b\n", what,
-                    i + 1, STR_FMT(a[i].name.text), dtype_name(a[i].type), STR_FMT(at_a),
-                    STR_FMT(b[i].name.text), dtype_name(b[i].type), STR_FMT(at_b));
+        text_printf(w->out, "%s %d is `%.*s: %.*s[%.*s]` in a, `%.*s: %.*s[%.*s]` in b\n", what,
+                    i + 1, STR_FMT(a[i].name.text), STR_FMT(type_a), STR_FMT(at_a),
+                    STR_FMT(b[i].name.text), STR_FMT(type_b), STR_FMT(at_b));
     }
 }
 
