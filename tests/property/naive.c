@@ -40,10 +40,12 @@ typedef struct Reading { /* of one element of a reduce */
     i64 *index;
 } Reading;
 
-/* Puts element k of the reduced axes, row-major, into the indices. */
+/* Puts element k of the reduced axes, row-major, into the indices; or slot k. */
 static void set_index(const Reading *r, i64 k)
 {
-    for (int i = r->node->n_atoms - 1; i >= 0; i--) {
+    if (r->node->n_fixes)
+        r->index[r->node->slots] = k;
+    for (int i = r->node->n_fixes ? -1 : r->node->n_atoms - 1; i >= 0; i--) {
         i64 size = lab_size(r->lab, r->node->atoms[i]);
         r->index[r->node->atoms[i]] = k % size;
         k /= size;
@@ -128,6 +130,8 @@ static Value chain(const Reading *r, const i64 *k, int n, bool fused)
     Monoid monoid = r->node->monoid;
     Value v = {0};
     for (int i = 0; i < n; i++) {
+        if (k[i] < 0)
+            continue;
         if (fused && v.present)
             v.v[0] = iso_fma(operand(r, body->args[0], k[i]), operand(r, body->args[1], k[i]),
                              v.v[0]);
@@ -200,7 +204,10 @@ static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n, in
 {
     const DagNode *body = r->node->args[0];
     bool product = r->node->monoid == MONOID_SUM && body->kind == DAG_MUL && body->type == DT_F32;
-    if (n == 0)
+    bool some = false;
+    for (int i = 0; i < n && !some; i++)
+        some = k[i] >= 0;
+    if (!some)
         return (Value){0};
     switch (tree->form) {
     case TREE_MMA:
@@ -216,6 +223,20 @@ static Value tree_of(const Reading *r, const Tree *tree, const i64 *k, int n, in
     }
 }
 
+/* Which slot stands at each place; -1: none. */
+static void places_of(const Lab *lab, const DagNode *node, const i64 *index, i64 *k, int n)
+{
+    const Tensor *by = fix_tensor(&lab->op, &node->fixes[0]);
+    const ExecTensor *memory = &lab->in[~node->fixes[0].at];
+    for (int i = 0; i < n; i++)
+        k[i] = -1;
+    for (int slot = (int)lab_size(lab, node->slots) - 1; slot >= 0; slot--) {
+        int32_t at = ((const int32_t *)memory->data)[index[by->atoms[0]] * memory->stride[0] + slot];
+        if (at >= 0 && at < n)
+            k[at] = slot;
+    }
+}
+
 static u32 reduce_value(const Lab *lab, const DagNode *node, i64 *index)
 {
     i64 k[LONGEST];
@@ -224,8 +245,12 @@ static u32 reduce_value(const Lab *lab, const DagNode *node, i64 *index)
         n *= (int)lab_size(lab, node->atoms[i]);
     for (int i = 0; i < n; i++)
         k[i] = i;
+    if (node->n_fixes)
+        places_of(lab, node, index, k, n);
     Reading r = {lab, node, index};
     Value v = tree_of(&r, node->tree, k, n, n);
+    if (!v.present)
+        return from_f32(node->type, node->monoid == MONOID_SUM ? 0.0f : -INFINITY);
     if (node->monoid == MONOID_LOGSUMEXP)
         v.v[0] = rounded(v.type, iso_add(v.v[0], rounded(v.type, iso_log(v.v[1]))));
     return from_f32(node->type, v.v[0]);

@@ -10,7 +10,7 @@
 
 typedef struct Tally {
     long cases, cuts, refused, roots_many, parts_empty, nodes, joins_of_types, short_leaves;
-    long nan, inf, minus_zero, subnormal, order_matters, failed;
+    long nan, inf, minus_zero, subnormal, order_matters, nowhere, failed;
 } Tally;
 
 static u64 state;
@@ -328,6 +328,52 @@ static void random_reduction(u64 seed)
     lab_free(&lab);
 }
 
+/* ---- random sums of slots -------------------------------------------------------------------- */
+
+/* Where slots stand: anywhere, nowhere, and now and then two at one place. */
+static void fill_places(Lab *lab, int param, i64 places)
+{
+    int32_t *at = lab->in[param].data;
+    for (i64 i = 0; i < lab_elements(lab, &lab->params[param]); i++) {
+        at[i] = chance(85) ? (int32_t)pick(0, places - 1) : (int32_t)pick(-1, 0) - (int)pick(0, 1);
+        tally.nowhere += at[i] < 0;
+    }
+}
+
+/* y[t, n] = reduce(picks at places by tree) of x[t, picks, n] and w[t, picks]. */
+static void random_slots(u64 seed)
+{
+    Lab lab;
+    state = seed * 0xA24BAED4963EE407u | 1;
+    lab_init(&lab, pick(1, 5));
+    Monoid monoid = chance(60) ? MONOID_SUM : chance(50) ? MONOID_MAX : MONOID_LOGSUMEXP;
+    int t = lab_axis(&lab, 0), n = lab_axis(&lab, pick(1, 6)), places = lab_axis(&lab, pick(1, 50));
+    int picks = lab_axis(&lab, pick(1, lab_size(&lab, places) < 9 ? lab_size(&lab, places) : 9));
+    int tn[] = {t, n}, x[] = {t, picks, n}, w[] = {t, picks};
+    lab.axes[picks].sparse_of = places + 1;
+    const Tree *tree = random_tree(&lab, chance(60) ? TREE_CHAIN : TREE_CHAIN_ADD,
+                                   lab_size(&lab, places), (int)pick(0, 3));
+    const DagNode *body = random_body(&lab, x, 3, w, 2, false);
+    int chosen = lab_param(&lab, DT_F32, 2, w);
+    lab.params[chosen].index_of = places + 1;
+    DagNode *sum = (DagNode *)lab_reduce(&lab, monoid, tree, 1, &places, body);
+    sum->mask = (body->mask | (u64)1 << t) & ~((u64)1 << picks);
+    sum->slots = picks;
+    sum->n_fixes = 1;
+    sum->fixes = &(Fix){places, ~(i64)chosen};
+    lab_result(&lab, sum->mask >> n & 1 ? 2 : 1, tn, sum);
+    lab_fill(&lab, (int)pick(0, 20) ? (int)pick(0, 1) : 2, &state);
+    fill_places(&lab, chosen, lab_size(&lab, places));
+    tally.cases++;
+    if (tree_extent_problem(lab.arena, tree, lab_size(&lab, places)).n ||
+        !lab_run(&lab, (int)pick(1, 3)))
+        fail("generator of slots", seed, &lab);
+    check_naive(&lab, seed);
+    check_cuts(&lab, seed);
+    check_lists(&lab, seed);
+    lab_free(&lab);
+}
+
 /* ---- random expressions ---------------------------------------------------------------------- */
 
 enum { POOL = 24 };
@@ -429,10 +475,11 @@ int main(int argc, char **argv)
     long cases = argc > 1 ? atol(argv[1]) : 1500;
     u64 seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("%ld random ops ...\n", 2 * cases);
+    printf("%ld random ops ...\n", 3 * cases);
     for (long i = 0; i < cases && tally.failed < 10; i++) {
         random_reduction(seed + (u64)i);
         random_expression(seed + (u64)i);
+        random_slots(seed + (u64)i);
     }
     printf("%ld random ops, seeds from %" PRIu64 "; %ld nodes of trees\n", tally.cases, seed,
            tally.nodes);
@@ -443,6 +490,7 @@ int main(int argc, char **argv)
     need("joins in bf16 or f16", tally.joins_of_types);
     need("leaves of broken groups", tally.short_leaves);
     need("sums that a chain changes", tally.order_matters);
+    need("slots that stand nowhere", tally.nowhere);
     need("NaN results", tally.nan);
     need("Inf results", tally.inf);
     need("-0 results", tally.minus_zero);
