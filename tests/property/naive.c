@@ -231,7 +231,8 @@ static void places_of(const Lab *lab, const DagNode *node, const i64 *index, i64
     for (int i = 0; i < n; i++)
         k[i] = -1;
     for (int slot = (int)lab_size(lab, node->slots) - 1; slot >= 0; slot--) {
-        int32_t at = ((const int32_t *)memory->data)[index[by->atoms[0]] * memory->stride[0] + slot];
+        i64 row = index[by->atoms[0]] * memory->stride[0];
+        int32_t at = ((const int32_t *)memory->data)[row + slot];
         if (at >= 0 && at < n)
             k[at] = slot;
     }
