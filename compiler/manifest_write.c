@@ -48,6 +48,8 @@ static json_t *atoms_json(Writer *w)
         put(w, atom, "size", integer(axis->free ? 0 : axis->size));
         put(w, atom, "stored", integer(axis->free ? 0 : axis->stored));
         put(w, atom, "coordinate", text(coordinate_kind(w->contract, axis)));
+        if (axis->sparse_of)
+            put(w, atom, "slots_of", integer(w->contract->axes[axis->sparse_of - 1].atom));
         push(w, array, atom);
     }
     return array;

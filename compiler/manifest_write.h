@@ -11,8 +11,11 @@
  *   "contract": { "name", "version", "fingerprint": hex, "numerics": "sm_90" },
  *   "sources": [ { "name", "text" } ],                 the contract's files, the main one first
  *   "atoms": [ { "name", "size", "stored",             size 0: free, known at launch
- *                "coordinate": "none|position|sequence" } ],   of each token, by which tables of
+ *                "coordinate": "none|position|sequence",   of each token, by which tables of
  *                                                      any length are indexed
+ *                "slots_of": atom } ],                 only of a sparse axis: a part of a tensor
+ *                                                      has those of its slots that stand in the
+ *                                                      part's range of that atom
  *   "ops": [ { "name", "fingerprint",
  *              "params": [T], "results": [T] } ],      T = { "name", "dtype": "bf16|f16|f32|i32",
  *                                                            "axes": [ { "name", "atoms": [i] } ] }

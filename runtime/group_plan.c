@@ -18,6 +18,39 @@ typedef struct Need {
     size_t held, phase; /* bytes of the most that a rank has */
 } Need;
 
+static bool has_atom(const MfTensor *tensor, int atom)
+{
+    for (int i = 0; i < tensor->n_axes; i++)
+        for (int k = 0; k < tensor->axes[i].n; k++)
+            if (tensor->axes[i].atom[k] == atom)
+                return true;
+    return false;
+}
+
+/* Boxes have all of a token's slots; whose they are, indices say. What has slots of several ranks
+ * is not brought together yet. */
+static iso_status own_slots(const iso_op *op, iso_phase phase, int tensor, int rank)
+{
+    const Manifest *manifest = op->module->manifest;
+    const MfTensor *declared = &op->op->tensors[tensor];
+    const MfPart *need = phase == ISO_PHASE_JOIN ? op->at->join_parts : op->at->parts;
+    const MfPart *held = op->at->held[tensor];
+    for (int a = 0; held && declared->dtype != ISO_I32 && a < manifest->n_atoms; a++) {
+        int of = manifest->atoms[a].slots_of;
+        const MfPart *from = tensor < op->op->n_params ? held : need;
+        const MfPart *to = tensor < op->op->n_params ? need : held;
+        if (of < 0 || !has_atom(declared, a) || has_atom(declared, of) ||
+            (to[rank].lo[of] >= from[rank].lo[of] && to[rank].hi[of] <= from[rank].hi[of]))
+            continue;
+        return iso_fail(ISO_UNSUPPORTED,
+                        "op %s, layout %s: tensor %s has slots of several ranks, which no movement "
+                        "brings together yet; sum them at their places, sum(%s at %s ...)",
+                        op->op->name, op->layout->name, declared->name, manifest->atoms[a].name,
+                        manifest->atoms[of].name);
+    }
+    return ISO_OK;
+}
+
 static iso_status compare_need(const iso_op *op, iso_phase phase, int tensor, int64_t rows,
                                Need *need)
 {
@@ -28,6 +61,8 @@ static iso_status compare_need(const iso_op *op, iso_phase phase, int tensor, in
         iso_status status = held_box(op, r, tensor, rows, &held);
         if (!status)
             status = phase_box(op, phase, r, tensor, rows, &wanted);
+        if (!status)
+            status = own_slots(op, phase, tensor, r);
         if (status)
             return status;
         size_t have = (size_t)box_bytes(declared, &held);

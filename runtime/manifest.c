@@ -37,6 +37,10 @@ static void read_atom(Reader *r, json_t *object, void *element)
     if (c == 3)
         bad(r, "coordinate", "is none, position or sequence");
     atom->coordinate = (MfCoordinate)c;
+    json_t *of = json_object_get(object, "slots_of");
+    atom->slots_of = of ? (int)json_integer_value(of) : -1;
+    if (of && (!json_is_integer(of) || atom->slots_of < 0 || atom->slots_of >= MF_MAX_ATOMS))
+        bad(r, "slots_of", "is no atom");
 }
 
 enum { DTYPES = 4 };

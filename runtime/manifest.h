@@ -16,6 +16,7 @@ typedef struct MfAtom {
     int64_t size; /* 0: free */
     int64_t stored;
     MfCoordinate coordinate; /* of each token: an axis of a table, of any length */
+    int slots_of;            /* atom whose elements a token's slots are; -1: none */
 } MfAtom;
 
 /* A run of atoms, row-major: an axis of a tensor or a dimension of a kernel. */
