@@ -60,6 +60,16 @@ static const char text[] =
     "op route(z: f32[tokens, experts]) -> chosen: experts[tokens, picks] {\n"
     "    top chosen = z { over experts; groups 8; keep 4; group_sum 2; order score; }\n"
     "}\n"
+    "op expert(x: bf16[tokens, hidden], chosen: experts[tokens, picks],\n"
+    "          w: bf16[experts, ffn, hidden]) -> h: bf16[tokens, picks, ffn] {\n"
+    "    h = bf16(sum(hidden by mma) x * w[experts chosen]);\n"
+    "}\n"
+    "op combine(d: bf16[tokens, picks, hidden], weight: f32[tokens, picks],\n"
+    "           chosen: experts[tokens, picks]) -> y: bf16[tokens, hidden] {\n"
+    "    y = bf16(sum(picks at experts chosen by split 4 { chain } pairwise f32)\n"
+    "             weight * f32(d));\n"
+    "}\n"
+    "layout ep { dp 2 cuts tokens; tp 2 cuts kv else tokens; ep = dp * tp cuts experts; }\n"
     "layout one { }\n"
     "layout four { tp 4 cuts kv, ffn, vocab; }\n"
     "layout sp { dp 2 cuts tokens; tp 2 cuts kv, ffn, vocab else tokens; }\n";
@@ -72,7 +82,7 @@ static const Drawing drawings[] = {
     {"norm", NULL},   {"rope", NULL}, {"down", NULL},   {"soft", NULL},      {"gate", "four"},
     {"norm", "sp"},   {"norm", "one"}, {"o_proj", "sp"}, {"o_proj", "four"},
     {"attention", "four"}, {"capped", NULL}, {"sample", NULL}, {"logit", "four"},
-    {"route", NULL},
+    {"route", NULL},  {"expert", "ep"}, {"combine", "ep"},
 };
 
 static char *read_all(const char *path)
