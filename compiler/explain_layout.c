@@ -127,6 +127,13 @@ static Str axis_name(const Contract *contract, int axis)
     return contract->axes[axis].name.text;
 }
 
+/* The op has slots of the axis, and not the axis. */
+static bool cuts_slots(const Contract *contract, const OpLayout *at, int axis)
+{
+    int atom = axis_outer_atom(contract, axis);
+    return (at->space >> atom & 1) && !(at->op->space >> atom & 1);
+}
+
 static void write_mesh(const Contract *contract, const OpLayout *at, int m, Text *out)
 {
     int cut = at->cut.axis[m], finish = at->finish.axis[m];
@@ -137,6 +144,8 @@ static void write_mesh(const Contract *contract, const OpLayout *at, int m, Text
     }
     text_printf(out, "cuts %.*s%s", STR_FMT(axis_name(contract, cut)),
                 at->cut.replicating[m] ? ", replicating" : "");
+    if (cuts_slots(contract, at, cut))
+        text_printf(out, ": a rank has the slots that stand at its own");
     if (at->cuts_reduced[m]) {
         text_printf(out, ", which is reduced: ranks exchange roots and finish the tree");
         if (finish >= 0)
