@@ -196,6 +196,17 @@ int op_slots(const Op *op, int atom)
     return -1;
 }
 
+Str weight_name(Arena *arena, const ModelWeight *weight)
+{
+    Str name = weight->name.text;
+    for (int i = 0; weight->stack.n && i + weight->stack.n + 2 <= name.n; i++)
+        if (name.s[i] == '{' && name.s[i + 1 + weight->stack.n] == '}' &&
+            str_eq((Str){name.s + i + 1, weight->stack.n}, weight->stack))
+            return str_format(arena, "%.*s{*}%.*s", i, name.s, name.n - i - weight->stack.n - 2,
+                              name.s + i + weight->stack.n + 2);
+    return name;
+}
+
 i64 atom_size(const Contract *contract, int atom, i64 free_length)
 {
     const Axis *axis = &contract->axes[contract->atom_axis[atom]];

@@ -259,12 +259,15 @@ static bool is_index(Str inside, Str index)
                               skip_digits(inside, at + 1) == inside.n);
 }
 
-/* "{layer}" is the index of the repeat around it. */
-static bool check_weight_name(Modeling *m, Name name)
+/* "{layer}" is the index of the repeat around it, "{experts}" that along the parameter's first
+ * axis: then *stack is its name. */
+static bool check_weight_name(Modeling *m, const Tensor *param, Name name, Str *stack)
 {
     const char *why = name.text.n == 0 ? "it is empty" : NULL;
     Str index = m->repeat >= 0 ? m->model->repeats.v[m->repeat].index.text : (Str){0};
-    int braces = 0;
+    Str first = param->n_axes ? m->c->contract->axes[param->axes[0]].name.text : (Str){0};
+    int indices = 0, stacks = 0;
+    *stack = (Str){0};
     for (int i = 0; !why && i < name.text.n; i++) {
         if (name.text.s[i] == '}')
             why = "a '}' has no '{'";
@@ -276,10 +279,15 @@ static bool check_weight_name(Modeling *m, Name name)
         Str inside = {name.text.s + i + 1, end - i - 1};
         if (end == name.text.n)
             why = "a '{' has no '}'";
-        else if (!index.n || !is_index(inside, index))
-            why = "what stands in braces is not the index of the repeat around it";
-        else if (++braces > 1)
-            why = "it has two indices";
+        else if (index.n && is_index(inside, index))
+            why = ++indices > 1 ? "it has two indices" : NULL;
+        else if (first.n && str_eq(inside, first))
+            why = ++stacks > 1 ? "it has two indices" : NULL;
+        else
+            why = "what stands in braces is not the index of the repeat around it, nor the "
+                  "parameter's first axis";
+        if (stacks)
+            *stack = first;
         i = end;
     }
     if (!why)
@@ -323,7 +331,8 @@ static bool is_weight(Modeling *m, const Tensor *param, Name name)
 static int weight_of(Modeling *m, const Op *op, const Tensor *param, Name name)
 {
     Model *model = m->model;
-    if (!check_weight_name(m, name) || !is_weight(m, param, name))
+    Str stack;
+    if (!check_weight_name(m, param, name, &stack) || !is_weight(m, param, name))
         return -1;
     i64 sums = fan_in(m->c->contract, op, param);
     for (int i = 0; i < model->weights.n; i++) {
@@ -342,7 +351,7 @@ static int weight_of(Modeling *m, const Op *op, const Tensor *param, Name name)
             weight->fan_in = sums;
         return i;
     }
-    ModelWeight weight = {name, param, sums};
+    ModelWeight weight = {name, stack, param, sums};
     vec_push(m->c->arena, &model->weights, weight);
     return model->weights.n - 1;
 }

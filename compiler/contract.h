@@ -197,6 +197,8 @@ typedef struct ModelCache {
 
 typedef struct ModelWeight {
     Name name;
+    Str stack;            /* the first axis, whose name in braces stands for its index: a tensor of
+                             the checkpoint for each; empty: one tensor */
     const Tensor *tensor; /* of the first parameter that takes it */
     i64 fan_in;           /* elements that an op sums for one result; 0: none */
 } ModelWeight;
@@ -281,6 +283,8 @@ static inline bool slot_is_in(i64 lo, i64 hi, i64 index)
 {
     return index < 0 ? lo == 0 : index >= lo && index < hi;
 }
+/* A weight's name, "{*}" for the index along its first axis. */
+Str weight_name(Arena *arena, const ModelWeight *weight);
 /* Size of an atom, given the length of free axes. */
 i64 atom_size(const Contract *contract, int atom, i64 free_length);
 

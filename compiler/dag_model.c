@@ -86,7 +86,7 @@ static void statement_text(const Dag *dag, const ModelStatement *s, bool names, 
         const ModelArgument *a = &s->arguments[i];
         text_printf(out, a->weight ? " \"" : " %%%d", a->index);
         if (a->weight) {
-            weight_text(model->weights.v[a->index].name.text, out);
+            weight_text(weight_name(out->arena, &model->weights.v[a->index]), out);
             text_printf(out, "\"");
         }
     }

@@ -85,7 +85,9 @@
  *                                         "attention_factor": 16 hex digits of an f64 } } ],
  *             "caches": [ { "of": value, "as": value, "before": statement that it stands before,
  *                           "repeat": i or -1 } ],
- *             "weights": [ { "name", "tensor": T,        in the checkpoint, "{4*layer+3}" a turn;
+ *             "weights": [ { "name", "tensor": T,        in the checkpoint, "{4*layer+3}" a turn,
+ *                                                      "{*}" the index along the first axis, a
+ *                                                      tensor without that for each;
  *                            "fan_in": elements that an op sums for one result, or 0 } ],
  *             "repeats": [ { "count", "first", "end" } ],        statements [first, end)
  *             "statements": [ { "op": i, "repeat": i or -1, "results": [value],

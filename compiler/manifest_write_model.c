@@ -80,7 +80,7 @@ static json_t *weights_json(Writer *w, const Model *model)
     for (int i = 0; i < model->weights.n; i++) {
         const ModelWeight *weight = &model->weights.v[i];
         json_t *object = json_object();
-        put(w, object, "name", text(weight->name.text));
+        put(w, object, "name", text(weight_name(w->arena, weight)));
         put(w, object, "tensor", manifest_tensor_json(w, weight->tensor));
         put(w, object, "fan_in", integer(weight->fan_in));
         push(w, array, object);

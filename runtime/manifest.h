@@ -190,7 +190,8 @@ typedef struct MfCache {
 typedef struct MfWeight {
     const char *name; /* in the checkpoint; "{layer}" or "{4*layer+3}", whatever the word: of the
                          turn's index */
-    MfTensor tensor;  /* its axes row-major are the checkpoint's tensor */
+    bool stacked;     /* the name has "{*}": a tensor of the checkpoint for each index of axis 0 */
+    MfTensor tensor;  /* its axes row-major are the checkpoint's tensor, or stack of them */
     int64_t fan_in;   /* elements that an op sums for one result; 0: none */
 } MfWeight;
 
@@ -263,5 +264,8 @@ void manifest_free(Manifest *manifest);
 
 /* The checkpoint's name of a weight in one turn of its repeat. False if `size` is too small. */
 bool manifest_weight_name(const MfWeight *weight, int turn, char *name, size_t size);
+/* The same of one tensor of a stack. */
+bool manifest_stacked_name(const MfWeight *weight, int turn, int64_t index, char *name,
+                           size_t size);
 
 #endif

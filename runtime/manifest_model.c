@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#define STACK "{*}" /* in a weight's name: the index along its first axis */
+
 enum { MOST = 1 << 16, REPEATS_MOST = 1 << 12, LAYERS_MOST = 1 << 16 };
 
 /* ---- members --------------------------------------------------------------------------------- */
@@ -75,8 +77,11 @@ static void read_weight(Reader *r, json_t *object, void *element)
 {
     MfWeight *weight = element;
     weight->name = get_string(r, object, "name");
+    weight->stacked = strstr(weight->name, STACK) != NULL;
     weight->fan_in = get_int(r, object, "fan_in", 0, INT64_MAX);
     manifest_tensor(r, json_object_get(object, "tensor"), &weight->tensor);
+    if (weight->stacked && weight->tensor.n_axes < 1)
+        bad(r, "name", "has an index along an axis that the weight has not");
 }
 
 static void read_repeat(Reader *r, json_t *object, void *element)
@@ -316,15 +321,38 @@ void manifest_model(Reader *r, json_t *root)
         check_model(r);
 }
 
+static unsigned long turn_index(const char *open, const char *close, int turn)
+{
+    const char *plus = strchr(open, '+');
+    bool times = open[1] >= '0' && open[1] <= '9';
+    return (unsigned long)turn * (times ? strtoul(open + 1, NULL, 10) : 1) +
+           (plus && plus < close ? strtoul(plus + 1, NULL, 10) : 0);
+}
+
+/* index below 0: the stack's own name. */
+bool manifest_stacked_name(const MfWeight *weight, int turn, int64_t index, char *name,
+                           size_t size)
+{
+    size_t used = 0;
+    for (const char *at = weight->name; *at;) {
+        const char *close = *at == '{' ? strchr(at, '}') : NULL;
+        bool stack = close && !strncmp(at, STACK, sizeof STACK - 1);
+        int n = !close || (stack && index < 0)
+                    ? snprintf(name + used, size - used, "%c", *at)
+                    : snprintf(name + used, size - used, "%llu",
+                               stack ? (unsigned long long)index
+                                     : (unsigned long long)turn_index(at, close, turn));
+        if (n < 0 || (size_t)n >= size - used)
+            return false;
+        used += (size_t)n;
+        at = !close || (stack && index < 0) ? at + 1 : close + 1;
+    }
+    if (used < size)
+        name[used] = 0;
+    return used < size;
+}
+
 bool manifest_weight_name(const MfWeight *weight, int turn, char *name, size_t size)
 {
-    const char *open = strchr(weight->name, '{'), *close = open ? strchr(open, '}') : NULL;
-    const char *plus = open ? strchr(open, '+') : NULL;
-    bool times = open && open[1] >= '0' && open[1] <= '9';
-    unsigned long index = (unsigned long)turn * (times ? strtoul(open + 1, NULL, 10) : 1) +
-                          (plus && plus < close ? strtoul(plus + 1, NULL, 10) : 0);
-    int n = close ? snprintf(name, size, "%.*s%lu%s", (int)(open - weight->name), weight->name,
-                             index, close + 1)
-                  : snprintf(name, size, "%s", weight->name);
-    return n >= 0 && (size_t)n < size;
+    return manifest_stacked_name(weight, turn, -1, name, size);
 }

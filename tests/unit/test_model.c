@@ -190,6 +190,32 @@ static iso_status read_json(json_t *root, Manifest **m)
     return status;
 }
 
+START_TEST(stacks_of_weights)
+{
+    Checked k;
+    char name[64];
+    const MfWeight stack = {.name = "l.{3*layer+1}.e.{*}.up", .stacked = true};
+    open_text(&k, "model m { input x: bf16[tokens, hidden];\n"
+                  "    repeat 2 as layer {\n"
+                  "        h = up(x, w: \"l.{layer}\");\n"
+                  "        x = down(h, w: \"l.{layer}.{hidden}\", res: x);\n"
+                  "    }\n"
+                  "    output x; }\n");
+    const ModelWeight *w = &k.contract.model->weights.v[1];
+    Text out = {.arena = k.f.arena};
+    ck_assert(str_is(w->stack, "hidden"));
+    ck_assert(str_is(weight_name(k.f.arena, w), "l.{layer}.{*}"));
+    dag_model_text(&k.dag, false, &out);
+    ck_assert_ptr_nonnull(strstr(text_str(&out).s, "\"l.{}.{*}\""));
+    front_close(&k.f);
+    ck_assert(manifest_stacked_name(&stack, 2, 10, name, sizeof name));
+    ck_assert_str_eq(name, "l.7.e.10.up");
+    ck_assert(manifest_weight_name(&stack, 2, name, sizeof name));
+    ck_assert_str_eq(name, "l.7.e.{*}.up");
+    ck_assert(!manifest_stacked_name(&stack, 2, 10, name, 11));
+}
+END_TEST
+
 START_TEST(the_runtime_reads_what_was_written)
 {
     Manifest *m;
@@ -254,6 +280,7 @@ Suite *model_suite(void)
     TCase *tests = tcase_create("model");
     tcase_add_test(tests, values_are_set_once_and_carried);
     tcase_add_test(tests, the_fingerprint_covers_what_the_model_computes);
+    tcase_add_test(tests, stacks_of_weights);
     tcase_add_test(tests, the_runtime_reads_what_was_written);
     tcase_add_test(tests, the_runtime_refuses_what_it_cannot_follow);
     suite_add_tcase(suite, tests);
