@@ -27,6 +27,8 @@ static const struct {
     [IMPORT_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
     [IMPORT_OLMO2] = {"olmo2", "Olmo2ForCausalLM"},
     [IMPORT_OLMO3] = {"olmo3", "Olmo3ForCausalLM"},
+    [IMPORT_QWEN3_MOE] = {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    [IMPORT_MIXTRAL] = {"mixtral", "MixtralForCausalLM"},
 };
 
 /* ---- faults ---------------------------------------------------------------------------------- */
@@ -107,8 +109,10 @@ static bool get_bool(Config *c, const char *field, bool otherwise)
 /* ---- which fields there may be --------------------------------------------------------------- */
 
 enum { ALL = (1 << IMPORT_FAMILIES) - 1, OLMO = 1 << IMPORT_OLMO2 | 1 << IMPORT_OLMO3,
-       QWEN = 1 << IMPORT_QWEN2 | 1 << IMPORT_QWEN3, MISTRAL = 1 << IMPORT_MISTRAL,
-       LLAMA = 1 << IMPORT_LLAMA, OLMO3 = 1 << IMPORT_OLMO3 };
+       QWEN = 1 << IMPORT_QWEN2 | 1 << IMPORT_QWEN3 | 1 << IMPORT_QWEN3_MOE,
+       QWEN_MOE = 1 << IMPORT_QWEN3_MOE, MIXTRAL = 1 << IMPORT_MIXTRAL,
+       MISTRAL = 1 << IMPORT_MISTRAL | 1 << IMPORT_MIXTRAL, LLAMA = 1 << IMPORT_LLAMA,
+       OLMO3 = 1 << IMPORT_OLMO3 };
 
 /* A field that is read elsewhere has no `must`; "" is any value: it moves no bit of inference. */
 static const struct {
@@ -136,6 +140,16 @@ static const struct {
     {"use_sliding_window", QWEN, NULL},
     {"max_window_layers", QWEN, NULL},
     {"layer_types", QWEN | OLMO3, NULL},
+    {"num_experts", QWEN_MOE, NULL},
+    {"num_local_experts", MIXTRAL, NULL},
+    {"num_experts_per_tok", QWEN_MOE | MIXTRAL, NULL},
+    {"moe_intermediate_size", QWEN_MOE, NULL},
+    {"norm_topk_prob", QWEN_MOE, "true"},
+    {"decoder_sparse_step", QWEN_MOE, "1"},
+    {"mlp_only_layers", QWEN_MOE, "[]"},
+    {"router_jitter_noise", MIXTRAL, "0.0|0"},
+    {"router_aux_loss_coef", QWEN_MOE | MIXTRAL, ""},
+    {"output_router_logits", QWEN_MOE | MIXTRAL, ""},
     {"hidden_act", ALL, "\"silu\""},
     {"attention_bias", ALL, "false"},
     {"mlp_bias", ALL, "false"},
@@ -331,10 +345,12 @@ static void read_rope(Config *c)
 static bool slides_by_default(Config *c, int layer)
 {
     switch (c->model->family) {
-    case IMPORT_MISTRAL: return get(c, "sliding_window") != NULL;
+    case IMPORT_MISTRAL:
+    case IMPORT_MIXTRAL: return get(c, "sliding_window") != NULL;
     case IMPORT_OLMO3: return (layer + 1) % 4 != 0;
     case IMPORT_QWEN2:
     case IMPORT_QWEN3:
+    case IMPORT_QWEN3_MOE:
         return get_bool(c, "use_sliding_window", false) &&
                layer >= json_integer_value(get(c, "max_window_layers"));
     default: return false;
@@ -375,6 +391,28 @@ static void read_layers(Config *c)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* A layer's experts share out equal groups of themselves among ranks: 8. Qwen3's norm_topk_prob is
+ * not true by default. */
+static void read_experts(Config *c)
+{
+    ImportModel *m = c->model;
+    const char *name = m->family == IMPORT_MIXTRAL ? "num_local_experts" : "num_experts";
+    if (m->family != IMPORT_MIXTRAL && m->family != IMPORT_QWEN3_MOE)
+        return;
+    m->experts = get_size(c, name, SIZE_MOST, 0);
+    m->picks = get_size(c, "num_experts_per_tok", SIZE_MOST, 0);
+    if (m->family == IMPORT_QWEN3_MOE)
+        m->ffn = get_size(c, "moe_intermediate_size", SIZE_MOST, 0);
+    if (m->experts % 8)
+        note(c, refuse(c, name, "is no multiple of 8"), "their sum is of 8 equal groups of them");
+    if (m->picks > m->experts)
+        note(c, refuse(c, "num_experts_per_tok", "is more than there are"),
+             "a token has each expert once at most");
+    if (m->family == IMPORT_QWEN3_MOE && !get(c, "norm_topk_prob"))
+        note(c, refuse(c, "norm_topk_prob", "is missing, which is false"),
+             "qwen3_moe models are imported with true");
+}
+
 static void read_sizes(Config *c)
 {
     ImportModel *m = c->model;
@@ -401,6 +439,7 @@ static void read_sizes(Config *c)
     if (!(m->eps > 0 && m->eps < 1))
         note(c, refuse(c, "rms_norm_eps", "is no small positive number"), "norms add it");
     m->tied = get_bool(c, "tie_word_embeddings", false);
+    read_experts(c);
 }
 
 static bool find_family(Config *c)
@@ -412,7 +451,7 @@ static bool find_family(Config *c)
             return true;
         }
     note(c, refuse(c, "model_type", type ? "is no family that is imported" : "is missing"),
-         "llama (SmolLM too), mistral, qwen2, qwen3, olmo2 and olmo3 are");
+         "llama (SmolLM too), mistral, mixtral, qwen2, qwen3, qwen3_moe, olmo2 and olmo3 are");
     return false;
 }
 

@@ -12,6 +12,8 @@ typedef enum ImportFamily {
     IMPORT_QWEN3,
     IMPORT_OLMO2,
     IMPORT_OLMO3,
+    IMPORT_QWEN3_MOE,
+    IMPORT_MIXTRAL,
     IMPORT_FAMILIES
 } ImportFamily;
 
@@ -19,6 +21,7 @@ typedef enum ImportFamily {
 typedef struct ImportModel {
     ImportFamily family;
     Str name;
+    i64 experts, picks; /* 0: no mixture of experts; else `ffn` is an expert's */
     i64 hidden, ffn, heads, kv_heads, head_dim, layers, vocab, positions, window;
     double eps;
     bool tied;

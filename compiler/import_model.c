@@ -49,7 +49,7 @@ static void put_attention(const Layers *l)
     if (m->family == IMPORT_QWEN2)
         put_weights(l, biases, names, 3, "bias");
     put(l, ");\n");
-    if (m->family == IMPORT_QWEN3 || import_is_olmo(m)) {
+    if (m->family == IMPORT_QWEN3 || m->family == IMPORT_QWEN3_MOE || import_is_olmo(m)) {
         put(l, "        q = q_norm(q, ");
         put_weight(l, "w", "self_attn.q_norm", "weight");
         put(l, ");\n        k = k_norm(k, ");
@@ -80,6 +80,25 @@ static void put_feed_forward(const Layers *l, const char *from)
     put(l, ");\n");
 }
 
+/* Gate, up and down of each expert, and the router, by the family's names. */
+static void put_experts(const Layers *l)
+{
+    static const char *const ours[] = {"wg", "wu"};
+    static const char *const names[2][4] = {
+        {"mlp.experts.{experts}.gate_proj", "mlp.experts.{experts}.up_proj",
+         "mlp.experts.{experts}.down_proj", "mlp.gate"},
+        {"block_sparse_moe.experts.{experts}.w1", "block_sparse_moe.experts.{experts}.w3",
+         "block_sparse_moe.experts.{experts}.w2", "block_sparse_moe.gate"},
+    };
+    const char *const *own = names[l->m->family == IMPORT_MIXTRAL];
+    put_call(l, "logits = router(h", own[3], "");
+    put(l, "        chosen, weight = route(logits);\n        a = expert_gate_up(h, chosen");
+    put_weights(l, ours, own, 2, "weight");
+    put(l, ");\n");
+    put_call(l, "d = expert_down(a, chosen", own[2], "");
+    put(l, "        x = combine(d, weight, chosen, res: x);\n");
+}
+
 static void put_layer(const Layers *l)
 {
     if (import_is_olmo(l->m)) {
@@ -95,6 +114,10 @@ static void put_layer(const Layers *l)
     put_attention(l);
     put_call(l, "x = o_proj(o", "self_attn.o_proj", ", res: x");
     put_call(l, "h = post_norm(x", "post_attention_layernorm", "");
+    if (l->m->experts) {
+        put_experts(l);
+        return;
+    }
     put_feed_forward(l, "h");
     put_call(l, "x = down(h", "mlp.down_proj", ", res: x");
 }

@@ -71,6 +71,7 @@ static void vocab_tree(const ImportModel *m, Parts p, Text *out)
 static const char *const family_names[IMPORT_FAMILIES] = {
     [IMPORT_LLAMA] = "llama", [IMPORT_MISTRAL] = "mistral", [IMPORT_QWEN2] = "qwen2",
     [IMPORT_QWEN3] = "qwen3", [IMPORT_OLMO2] = "olmo2",     [IMPORT_OLMO3] = "olmo3",
+    [IMPORT_QWEN3_MOE] = "qwen3_moe", [IMPORT_MIXTRAL] = "mixtral",
 };
 
 static void write_params(const ImportModel *m, Text *out)
@@ -82,6 +83,9 @@ static void write_params(const ImportModel *m, Text *out)
                 (long long)(m->head_dim / 2), (long long)m->vocab);
     text_printf(out, "param EPS = %.*s, SCALE_LOG2 = %.8g;\n",
                 STR_FMT(import_number(out->arena, m->eps)), scale);
+    if (m->experts)
+        text_printf(out, "param EXPERTS = %lld, PICKS = %lld, MOE_FFN = %lld;\n",
+                    (long long)m->experts, (long long)m->picks, (long long)m->ffn);
     if (m->any_slides)
         text_printf(out, "param WINDOW = %lld;\n", (long long)m->window);
     if (import_is_olmo(m))
@@ -127,6 +131,14 @@ static void write_piece(const char *name, Text *out)
     }
 }
 
+static void write_experts(Text *out)
+{
+    static const char *const pieces[] = {"moe-axes.isoi", "moe-router.isoi", "moe-gate-up.isoi",
+                                         "moe-down.isoi", "moe-combine.isoi"};
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        write_piece(pieces[i], out);
+}
+
 static void write_ops(const ImportModel *m, i64 stored, Text *out)
 {
     bool olmo = import_is_olmo(m);
@@ -141,14 +153,19 @@ static void write_ops(const ImportModel *m, i64 stored, Text *out)
     write_piece(m->family == IMPORT_QWEN2 ? "qkv-bias.isoi" : "qkv.isoi", out);
     if (olmo)
         write_piece("qk-norm-wide.isoi", out);
-    else if (m->family == IMPORT_QWEN3)
+    else if (m->family == IMPORT_QWEN3 || m->family == IMPORT_QWEN3_MOE)
         write_piece("qk-norm.isoi", out);
     write_piece("rope.isoi", out);
     if (m->any_full)
         write_piece("attention.isoi", out);
     if (m->any_slides)
         write_piece("sliding-attention.isoi", out);
-    write_piece(olmo ? "products-plain.isoi" : "products.isoi", out);
+    if (!olmo)
+        write_piece("o-proj.isoi", out);
+    if (m->experts)
+        write_experts(out);
+    else
+        write_piece(olmo ? "products-plain.isoi" : "products.isoi", out);
     write_piece("lm-head-f32.isoi", out);
     write_piece("logprobs.isoi", out);
     write_piece("sampling.isoi", out);
@@ -165,15 +182,18 @@ static bool can_share(const ImportModel *m, Parts p, i64 stored, int ranks)
 
 static void write_layouts(const ImportModel *m, Parts p, i64 stored, Text *out)
 {
+    const char *ffn = m->experts ? "moe_ffn" : "ffn";
     text_printf(out, "\nlayout tp1 { }\n");
     for (int n = 2; n <= RANKS_MOST; n++) {
         const char *shared = m->kv_heads % n ? " replicating" : "";
         if (!can_share(m, p, stored, n))
             continue;
-        text_printf(out, "layout tp%d { tp %d cuts kv_heads%s, ffn, vocab; }\n", n, n, shared);
-        text_printf(out, "layout tp%d_sp { tp %d cuts kv_heads%s, ffn, vocab else tokens; }\n", n,
-                    n, shared);
+        text_printf(out, "layout tp%d { tp %d cuts kv_heads%s, %s, vocab; }\n", n, n, shared, ffn);
+        text_printf(out, "layout tp%d_sp { tp %d cuts kv_heads%s, %s, vocab else tokens; }\n", n,
+                    n, shared, ffn);
     }
+    for (int n = 2; m->experts && n <= RANKS_MOST; n *= 2)
+        text_printf(out, "layout ep%d { ep %d cuts experts else tokens; }\n", n, n);
 }
 
 void import_write(const ImportModel *m, Text *out)
