@@ -30,6 +30,7 @@ static void piece_space(const ExecCall *call, const DagPiece *piece, ExecSpace *
 typedef struct Demand { /* what the reductions below a value ask of its tiles */
     u64 all;            /* atoms that every reduction depends on: tiles of them repeat no work */
     i64 longest;        /* of the reductions that are no tensor-core products */
+    u64 slots;          /* atoms of slots that products are looked up at */
 } Demand;
 
 static void demand_of(const ExecCall *call, const DagNode *node, bool *seen, Demand *demand)
@@ -43,6 +44,10 @@ static void demand_of(const ExecCall *call, const DagNode *node, bool *seen, Dem
         demand->all &= exec_mask(call, node);
         i64 n = exec_is_mma(reduce) || reduce->n_given ? 1 : reduce->hi - reduce->lo;
         demand->longest = n > demand->longest ? n : demand->longest;
+        const Fix *slots = exec_is_mma(reduce) && !reduce->n_given ? exec_mma_slots(call, node)
+                                                                   : NULL;
+        if (slots)
+            demand->slots |= (u64)1 << fix_tensor(call->job->op->op, slots)->atoms[1];
     }
     if (node->kind == DAG_ATTEND)
         demand->all &= node->attend->rows;
@@ -60,7 +65,7 @@ static void demand_of(const ExecCall *call, const DagNode *node, bool *seen, Dem
 static void piece_tiles(const ExecCall *call, const DagNode *value, const ExecSpace *space,
                         ExecTiles *tiles, Arena *arena)
 {
-    enum { ROWS = 64, COLUMNS = 256, ROW_BUDGET = 1 << 18 };
+    enum { ROWS = 64, COLUMNS = 256, ROW_BUDGET = 1 << 18, SLOT_ROWS = 256, SLOT_COLUMNS = 64 };
     Demand demand = {.all = ~(u64)0, .longest = 1};
     demand_of(call, value, arena_array(arena, bool, call->n_numbers), &demand);
     u64 rows = 0;
@@ -74,9 +79,11 @@ static void piece_tiles(const ExecCall *call, const DagNode *value, const ExecSp
         else if (!(demand.all & bit) && dim->n > width)
             width = dim->n;
     }
-    exec_tiles_fill(space, demand.all & ~rows, COLUMNS, tiles);
-    i64 budget = ROW_BUDGET / width;
-    exec_tiles_fill(space, rows, budget < 1 ? 1 : budget < ROWS ? budget : ROWS, tiles);
+    i64 budget = ROW_BUDGET / width, most = demand.slots ? SLOT_ROWS : ROWS;
+    exec_tiles_fill(space, demand.all & ~rows & ~demand.slots,
+                    demand.slots ? SLOT_COLUMNS : COLUMNS, tiles);
+    exec_tiles_fill(space, demand.slots, COLUMNS, tiles);
+    exec_tiles_fill(space, rows, budget < 1 ? 1 : budget < most ? budget : most, tiles);
     exec_tiles_count(space, tiles);
 }
 

@@ -205,6 +205,9 @@ typedef struct ExecTile {
 } ExecTile;
 
 bool exec_is_mma(const ExecReduce *reduce);
+/* The fix of tokens and slots at which the second operand of a product is read, so that rows of one
+ * index can be computed together; NULL: none, or in no such way. */
+const Fix *exec_mma_slots(const ExecCall *call, const DagNode *reduce);
 /* Decodes both operands for the leaves below the roots. */
 struct ExecMma *exec_mma_start(ExecTile *tile, const Forest *roots);
 /* out: [element], row-major over the outer dimensions. */

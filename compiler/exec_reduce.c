@@ -175,7 +175,14 @@ static void tile_values(ExecTile *tile, const Forest *roots)
 static void mma_chunks(const ExecScope *scope, const ExecReduce *reduce, const ExecSpace *outer,
                        ExecTiles *tiles)
 {
-    enum { ROWS = 64, COLUMNS = 128 };
+    enum { ROWS = 64, COLUMNS = 128, SLOTS = 2048, SLOT_COLUMNS = 64 };
+    const Fix *slots = exec_mma_slots(scope->call, reduce->node);
+    if (slots) {
+        u64 own = fix_tensor(scope->call->job->op->op, slots)->mask;
+        exec_tiles_fill(outer, own, SLOTS, tiles);
+        exec_tiles_fill(outer, ~own, SLOT_COLUMNS, tiles);
+        return;
+    }
     const DagNode *body = reduce->node->args[0];
     u64 a = exec_mask(scope->call, body->args[0]), b = exec_mask(scope->call, body->args[1]);
     exec_tiles_fill(outer, a & ~b, ROWS, tiles);
