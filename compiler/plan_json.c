@@ -65,6 +65,9 @@ static void json_atoms(const Json *j)
         if (axis->coordinate_of >= 0)
             text_printf(j->out, ", \"coordinate_of\": %d}",
                         j->contract->axes[axis->coordinate_of].atom);
+        else if (axis->sparse_of)
+            text_printf(j->out, ", \"size\": %lld, \"slots_of\": %d}", (long long)axis->size,
+                        j->contract->axes[axis->sparse_of - 1].atom);
         else
             text_printf(j->out, ", \"size\": %lld}", (long long)axis->size);
     }
@@ -149,6 +152,14 @@ static void json_attend(const Json *j, const DagNode *node)
     json_text(j, "settings", text_str(&settings));
 }
 
+static void json_top(const Json *j, const Top *top)
+{
+    text_printf(j->out, ", \"over\": [%d], \"slots\": %d, \"groups\": %lld, \"keep\": %lld, "
+                "\"group_sum\": %lld, \"by_index\": %s", top->atom, top->picks,
+                (long long)top->groups, (long long)top->keep, (long long)top->group_sum,
+                json_bool(top->by_index));
+}
+
 static void json_node(const Json *j, const OpDag *op, const DagNode *node)
 {
     text_printf(j->out, "{\"kind\": \"%s\", \"type\": \"%s\", \"atoms\": ",
@@ -178,14 +189,10 @@ static void json_node(const Json *j, const OpDag *op, const DagNode *node)
             text_printf(j->out, ", ");
             json_text(j, "settings", text_str(&settings));
         }
-        if (node->kind == DAG_TOP) {
-            Text settings = {.arena = j->arena};
-            dag_print_top(node->top, &settings);
-            text_printf(j->out, ", \"over\": ");
-            json_ints(j, &node->top->atom, 1);
-            text_printf(j->out, ", ");
-            json_text(j, "settings", text_str(&settings));
-        }
+        if (node->kind == DAG_TOP)
+            json_top(j, node->top);
+    }
+    if (node->n_args) {
         text_printf(j->out, ", \"args\": [");
         for (int i = 0; i < node->n_args; i++)
             text_printf(j->out, "%s%d", i ? ", " : "", node_index(op, node->args[i]));

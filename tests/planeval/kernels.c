@@ -1,22 +1,14 @@
 /* The kernels of a plan, run for one element of a result at a time. */
-#include "planeval.h"
+#include "kernels.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct Value {
     float v[VALUES_MOST];
+    bool absent; /* no slot stands below it */
 } Value;
-
-/* One kernel of one rank at one element: indices of atoms are global. */
-typedef struct Frame {
-    const Machine *machine;
-    const Kernel *kernel;
-    const Part *part;
-    int64_t index[ATOMS_MOST];
-    bool *have;     /* by node: a reduce whose value the kernel has */
-    float *reduced;
-} Frame;
 
 struct RowCache {
     bool valid;
@@ -70,21 +62,13 @@ static bool contains(const int *v, int n, int x)
 
 /* ---- operands -------------------------------------------------------------------------------- */
 
-/* What a parameter of indices says for the token; -1: no index of the atom. */
-static int64_t looked_up(const Frame *f, int64_t param, int atom)
-{
-    const Memory *memory = &f->machine->params[param];
-    int64_t token = f->index[f->kernel->op->params[param].atoms[0][0]];
-    int64_t at = ((const int32_t *)memory->data)[memory->offset + token * memory->stride[0]];
-    return at >= 0 && at < f->machine->plan->size[atom] ? at : -1;
-}
-
-static int64_t index_of(const Frame *f, const Fixed *fixes, int n_fixes, int atom)
+static int64_t index_of(const Frame *f, const Node *node, int atom)
 {
     const Plan *plan = f->machine->plan;
-    for (int i = 0; i < n_fixes; i++)
-        if (fixes[i].atom == atom)
-            return fixes[i].at < 0 ? looked_up(f, ~fixes[i].at, atom) : fixes[i].at;
+    for (int i = 0; i < node->n_fixes; i++)
+        if (node->fixes[i].atom == atom)
+            return node->fixes[i].at < 0 ? looked_up(f, node, &node->fixes[i])
+                                         : node->fixes[i].at;
     if (plan->coordinate_of[atom] < 0)
         return f->index[atom];
     if (!f->machine->coordinates)
@@ -92,16 +76,16 @@ static int64_t index_of(const Frame *f, const Fixed *fixes, int n_fixes, int ato
     return f->machine->coordinates[f->index[plan->coordinate_of[atom]]];
 }
 
-static uint32_t load(const Frame *f, int param, const Fixed *fixes, int n_fixes)
+static uint32_t load(const Frame *f, const Node *node)
 {
-    const Shape *shape = &f->kernel->op->params[param];
-    const Memory *memory = &f->machine->params[param];
+    const Shape *shape = &f->kernel->op->params[node->param];
+    const Memory *memory = &f->machine->params[node->param];
     int64_t at = memory->offset;
     for (int a = 0; a < shape->n_axes; a++) {
         int64_t i = 0;
         for (int k = 0; k < shape->n_atoms[a]; k++) {
             int atom = shape->atoms[a][k];
-            int64_t own = index_of(f, fixes, n_fixes, atom);
+            int64_t own = index_of(f, node, atom);
             if (own < 0)
                 return 0;
             i = i * f->machine->plan->size[atom] + own;
@@ -128,6 +112,15 @@ static const int *binding_dim(const Kernel *k, int binding, int d, int *n)
         return k->dims[d];
     }
     int group = k->bindings[binding].group;
+    bool by_slots = k->chosen >= 0 && (binding == k->chosen || binding == k->a) && group < 0;
+    if (by_slots && d < 2) {
+        *n = 1;
+        return &k->rows[d];
+    }
+    if (by_slots) {
+        *n = k->n_k;
+        return k->k;
+    }
     bool is_a = binding == k->a && strcmp(k->family, "join"), inner = is_a;
     for (int g = 0; g < k->n_groups; g++)
         for (int p = 0; p < k->groups[g].n_products; p++)
@@ -181,8 +174,6 @@ static void need_binding(const Frame *f, bool result, int tensor, const Fixed *f
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 
-static uint32_t node_value(const Frame *f, int number);
-
 static uint32_t operation(const Frame *f, const Node *node)
 {
     float x[2] = {0, 0}, out;
@@ -195,22 +186,25 @@ static uint32_t operation(const Frame *f, const Node *node)
     return as_bits(node->type, out);
 }
 
-static uint32_t node_value(const Frame *f, int number)
+uint32_t node_value(const Frame *f, int number)
 {
     const Node *node = &f->kernel->op->nodes[number];
     if (!strcmp(node->kind, "input")) {
         need_binding(f, false, node->param, node->fixes, node->n_fixes);
-        return load(f, node->param, node->fixes, node->n_fixes);
+        return load(f, node);
     }
     if (!strcmp(node->kind, "const"))
         return node->bits;
     if (!strcmp(node->kind, "only")) {
         int atom = node->fixes[0].atom;
-        need_binding(f, false, (int)~node->fixes[0].at, node->fixes, 1);
-        return f->index[atom] == looked_up(f, ~node->fixes[0].at, atom)
+        if (~node->fixes[0].at < FIX_RESULT)
+            need_binding(f, false, (int)~node->fixes[0].at, node->fixes, 1);
+        return f->index[atom] == looked_up(f, node, &node->fixes[0])
                    ? node_value(f, node->args[0])
                    : 0xFF800000u;
     }
+    if (!strcmp(node->kind, "top"))
+        return top_value(f, node);
     if (!strcmp(node->kind, "reduce")) {
         if (!f->have[number])
             die("%s: a %s kernel uses a reduction it does not compute", f->kernel->op->name,
@@ -236,7 +230,9 @@ static float node_f32(const Frame *f, int number)
 
 static Value joined(const char *monoid, Type t, Value l, Value r)
 {
-    Value out = {{0}};
+    Value out = {{0}, false};
+    if (l.absent || r.absent)
+        return l.absent ? r : l;
     if (!strcmp(monoid, "sum")) {
         out.v[0] = rounded(t, add(l.v[0], r.v[0]));
     } else if (!strcmp(monoid, "max")) {
@@ -260,6 +256,8 @@ static Value joined(const char *monoid, Type t, Value l, Value r)
 static float finished(const char *monoid, Type t, Value v)
 {
     float s;
+    if (v.absent)
+        return strcmp(monoid, "sum") ? -INFINITY : 0;
     if (strcmp(monoid, "logsumexp"))
         return v.v[0];
     function("log", v.v[1], 0, &s);
@@ -299,18 +297,23 @@ static void follow(Stack *s, const Program *program, const char *monoid, int roo
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-static Value mma_leaf(Frame *f, const Leaf *leaf, const Binding *a, const Binding *b)
+static Node operand(const Binding *b)
+{
+    return (Node){.kind = "input", .param = b->tensor, .n_fixes = b->n_fixes, .fixes = b->fixes};
+}
+
+static Value mma_leaf(Frame *f, const Leaf *leaf, const Node *a, const Node *b)
 {
     const StepClass *cls = &f->machine->plan->cls;
-    Type type = f->kernel->op->params[a->tensor].type;
+    Type type = f->kernel->op->params[a->param].type;
     uint32_t x[64], y[64];
     int n = 0;
-    Value out = {{0}};
+    Value out = {{0}, false};
     for (int r = 0; r < leaf->n; r++)
         for (int64_t e = 0; e < leaf->runs[r][1]; e++) {
             set_index(f, f->kernel->k, f->kernel->n_k, leaf->runs[r][0] + e);
-            x[n] = load(f, a->tensor, a->fixes, a->n_fixes);
-            y[n++] = load(f, b->tensor, b->fixes, b->n_fixes);
+            x[n] = load(f, a);
+            y[n++] = load(f, b);
             if (n == cls->group) {
                 out.v[0] = step(cls, type, x, y, out.v[0]);
                 n = 0;
@@ -333,8 +336,9 @@ static void product_roots(Frame *f, const Product *product, Stack *s)
         die("%s: %d leaves for a program of %d", k->op->name, k->n_leaves, k->program.n_roots);
     check_binding(f, k->a);
     check_binding(f, product->b);
+    Node a = operand(&k->bindings[k->a]), b = operand(&k->bindings[product->b]);
     for (int l = 0; l < k->n_leaves; l++) {
-        push(s, mma_leaf(f, &k->leaves[l], &k->bindings[k->a], &k->bindings[product->b]));
+        push(s, mma_leaf(f, &k->leaves[l], &a, &b));
         follow(s, &k->program, "sum", l, &at);
     }
 }
@@ -343,7 +347,23 @@ static void product_roots(Frame *f, const Product *product, Stack *s)
 
 static Value element_value(Frame *f, const Node *reduce)
 {
-    return (Value){{node_f32(f, reduce->args[0]), 1}};
+    return (Value){{node_f32(f, reduce->args[0]), 1}, false};
+}
+
+/* Puts the element of a place into the index: the slot that stands there; false: none does. */
+static bool set_slot(Frame *f, const Node *reduce, const int64_t *places, int n, int64_t e)
+{
+    int64_t place = f->part->lo[reduce->over[0]] + e;
+    if (reduce->slots < 0) {
+        set_index(f, reduce->over, reduce->n_over, e);
+        return true;
+    }
+    for (int k = 0; k < n; k++)
+        if (places[k] == place) {
+            f->index[reduce->slots] = k;
+            return true;
+        }
+    return false;
 }
 
 static Value chain_leaf(Frame *f, const RowReduce *r, const Leaf *leaf)
@@ -352,11 +372,14 @@ static Value chain_leaf(Frame *f, const RowReduce *r, const Leaf *leaf)
     const Node *body = &f->kernel->op->nodes[reduce->args[0]];
     bool product = !r->chain_add && !strcmp(reduce->name, "sum") && !strcmp(body->kind, "mul") &&
                    body->type == F32;
+    int64_t places[SLOTS_MOST];
+    int n = reduce->slots >= 0 ? slot_places(f, reduce, places) : 0;
     bool first = true;
-    Value acc = {{0}};
+    Value acc = {{0}, false};
     for (int run = 0; run < leaf->n; run++)
-        for (int64_t e = 0; e < leaf->runs[run][1]; e++, first = false) {
-            set_index(f, reduce->over, reduce->n_over, leaf->runs[run][0] + e);
+        for (int64_t e = 0; e < leaf->runs[run][1]; e++) {
+            if (!set_slot(f, reduce, places, n, leaf->runs[run][0] + e))
+                continue;
             if (first)
                 acc = element_value(f, reduce);
             else if (product)
@@ -364,7 +387,9 @@ static Value chain_leaf(Frame *f, const RowReduce *r, const Leaf *leaf)
                                     acc.v[0]);
             else
                 acc = joined(reduce->name, F32, acc, element_value(f, reduce));
+            first = false;
         }
+    acc.absent = first;
     return acc;
 }
 
@@ -543,7 +568,7 @@ static bool in_part(const Frame *f, int result)
         for (int i = 0; i < shape->n_atoms[a]; i++)
             if (!part_has(f->machine, f->part, shape->atoms[a][i], f->index[shape->atoms[a][i]]))
                 return false;
-    return true;
+    return owns_slots(f, result);
 }
 
 static uint32_t write_piece(const Frame *f, const Piece *piece)

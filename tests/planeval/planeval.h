@@ -43,6 +43,7 @@ typedef struct Fixed {
 typedef struct Shape {
     const char *name;
     Type type;
+    bool integers;
     int n_axes, n_atoms[AXES_MOST];
     int *atoms[AXES_MOST];
 } Shape;
@@ -54,6 +55,9 @@ typedef struct Node {
     Fixed *fixes;
     int *over;
     uint32_t bits;
+    int slots; /* a reduce of slots, a top: their atom; -1 */
+    int groups, keep, group_sum;
+    bool by_index;
 } Node;
 
 typedef struct Piece {
@@ -111,6 +115,7 @@ typedef struct Kernel {
     int n_bindings, n_pieces, *pieces;
     Binding *bindings;
     int n_dims, n_dim_atoms[AXES_MOST], *dims[AXES_MOST];
+    int chosen; /* of grouped products: where their rows' slots stand; -1: they are not grouped */
     int a, n_rows, *rows, n_k, *k, n_groups; /* gemm, and a join of products */
     Group *groups;
     int n_leaves;
@@ -144,6 +149,7 @@ typedef struct Placed { /* an op in a layout */
 typedef struct Plan {
     StepClass cls;
     int n_atoms, *coordinate_of;
+    int *slots_of; /* atom whose elements a token's slots are; -1 */
     int64_t *size; /* 0: free */
     int n_ops, n_kernels, n_placed;
     PlanOp *ops;

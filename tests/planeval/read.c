@@ -115,6 +115,7 @@ static Shape *shapes(json_t *o, const char *key, int *n)
         json_t *t = json_array_get(v, (size_t)i), *axes = list(t, "axes", &s[i].n_axes);
         s[i].name = text(t, "name");
         s[i].type = type_named(text(t, "type"));
+        s[i].integers = !strcmp(text(t, "type"), "i32");
         if (s[i].n_axes > AXES_MOST)
             die("%s has too many axes", s[i].name);
         for (int a = 0; a < s[i].n_axes; a++)
@@ -127,12 +128,14 @@ static void node_read(json_t *o, int index, Node *node)
 {
     node->kind = text(o, "kind");
     node->type = type_named(text(o, "type"));
+    node->slots = json_object_get(o, "slots") ? (int)number(o, "slots") : -1;
     if (!strcmp(node->kind, "input")) {
         node->param = (int)number(o, "param");
         node->fixes = fixes(o, &node->n_fixes);
-    } else if (!strcmp(node->kind, "const")) {
+    }
+    if (!strcmp(node->kind, "const")) {
         node->bits = (uint32_t)number(o, "bits");
-    } else {
+    } else if (json_object_get(o, "args")) {
         int *args = ints(o, "args", &node->n_args);
         if (node->n_args > 3)
             die("a node has %d operands", node->n_args);
@@ -147,6 +150,15 @@ static void node_read(json_t *o, int index, Node *node)
     if (!strcmp(node->kind, "reduce")) {
         node->name = text(o, "monoid");
         node->over = ints(o, "over", &node->n_over);
+        if (node->slots >= 0)
+            node->fixes = fixes(o, &node->n_fixes);
+    }
+    if (!strcmp(node->kind, "top")) {
+        node->over = ints(o, "over", &node->n_over);
+        node->groups = (int)number(o, "groups");
+        node->keep = (int)number(o, "keep");
+        node->group_sum = (int)number(o, "group_sum");
+        node->by_index = json_is_true(get(o, "by_index"));
     }
 }
 
@@ -212,6 +224,7 @@ static void groups_read(json_t *o, Kernel *kernel)
 {
     json_t *v = list(o, "groups", &kernel->n_groups);
     kernel->a = (int)number(o, "a");
+    kernel->chosen = json_object_get(o, "chosen") ? (int)number(o, "chosen") : -1;
     kernel->rows = ints(o, "rows", &kernel->n_rows);
     kernel->k = ints(o, "k", &kernel->n_k);
     kernel->groups = ROOM(Group, kernel->n_groups);
@@ -293,7 +306,7 @@ static void kernel_read(json_t *o, const Plan *plan, Kernel *kernel)
     bindings_read(o, kernel);
     if (!strcmp(kernel->family, "gemm"))
         gemm_read(o, kernel);
-    if (!strcmp(kernel->family, "row"))
+    if (!strcmp(kernel->family, "row") || !strcmp(kernel->family, "top"))
         row_read(o, kernel);
     if (!strcmp(kernel->family, "join"))
         join_read(o, kernel);
@@ -359,11 +372,13 @@ static void atoms_read(json_t *root, Plan *plan)
     json_t *v = list(root, "atoms", &plan->n_atoms);
     plan->size = ROOM(int64_t, plan->n_atoms);
     plan->coordinate_of = ROOM(int, plan->n_atoms);
+    plan->slots_of = ROOM(int, plan->n_atoms);
     for (int a = 0; a < plan->n_atoms; a++) {
         json_t *own = json_array_get(v, (size_t)a);
         bool coordinate = json_object_get(own, "coordinate_of");
         plan->coordinate_of[a] = coordinate ? (int)number(own, "coordinate_of") : -1;
         plan->size[a] = coordinate ? 0 : number(own, "size");
+        plan->slots_of[a] = json_object_get(own, "slots_of") ? (int)number(own, "slots_of") : -1;
     }
 }
 
