@@ -8,9 +8,11 @@
 
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { REGISTER_MAPPED = 2 };
 
@@ -18,12 +20,14 @@ enum { REGISTER_MAPPED = 2 };
 typedef struct Pins {
     int (*pin)(void *memory, size_t bytes, unsigned flags);
     int (*unpin)(void *memory);
+    int (*sync)(void);
 } Pins;
 
+/* The workers of the machine take turns on it. */
 typedef struct Device {
+    pthread_mutex_t turn;
     iso_module *module;
     Pins pins;
-    u8 *wrote; /* the device's outputs of the launch under way */
     int launches, refused;
     i64 outputs, differ;
 } Device;
@@ -57,18 +61,10 @@ static void open_pins(Pins *pins)
         fail("no driver");
     *(void **)(void *)&pins->pin = dlsym(driver, "cuMemHostRegister_v2");
     *(void **)(void *)&pins->unpin = dlsym(driver, "cuMemHostUnregister");
+    *(void **)(void *)&pins->sync = dlsym(driver, "cuCtxSynchronize");
 }
 
 /* ---- one launch ------------------------------------------------------------------------------ */
-
-static void fill_inputs(const PtxTrial *t)
-{
-    for (int i = 0; i < t->worker->memory.regions.n; i++) {
-        const PtxRegion *r = &t->worker->memory.regions.v[i];
-        if (r->touch && r->size)
-            r->touch(r->self, 0, r->size);
-    }
-}
 
 static PtxTensor *output(PtxTrial *t, int i)
 {
@@ -80,22 +76,21 @@ static int outputs(const PtxTrial *t)
     return t->job->phase == ISO_PHASE_PART ? 1 : t->n_results;
 }
 
-/* What the device wrote is kept, and the machine finds nothing of it. */
-static void keep_outputs(Device *d, PtxTrial *t)
+/* What the machine wrote is kept, and the device finds nothing of it; the outputs come back. */
+static size_t take_outputs(PtxTrial *t, u8 *kept)
 {
     size_t total = 0;
-    for (int i = 0; i < outputs(t); i++)
-        total += output(t, i)->bytes;
-    d->wrote = malloc(total + 1);
-    u8 *to = d->wrote;
-    for (int i = 0; to && i < outputs(t); i++) {
+    for (int i = 0; i < outputs(t); i++) {
         PtxTensor *o = output(t, i);
-        memcpy(to, o->tensor.data, o->bytes);
-        memset(o->tensor.data, 0, o->bytes);
-        to += o->bytes;
+        if (kept) {
+            memcpy(kept + total, o->tensor.data, o->bytes);
+            memset(o->tensor.data, 0, o->bytes);
+        }
+        total += o->bytes;
     }
-    if (t->run.workspace)
+    if (kept && t->run.workspace)
         memset(t->run.workspace, 0, t->run.workspace_bytes);
+    return total;
 }
 
 static void launch(Device *d, PtxTrial *t)
@@ -104,33 +99,27 @@ static void launch(Device *d, PtxTrial *t)
     const iso_layout at = {.name = t->op->layout->name, .rank = t->op->rank};
     if (iso_op_get(d->module, t->op->op->name, &at, &op))
         fail(iso_last_error());
-    fill_inputs(t);
     for (int i = 0; i < t->place.maps.map.n; i++)
         if (d->pins.pin(t->place.maps.map.v[i], t->place.maps.size.v[i], REGISTER_MAPPED))
             fail("memory cannot be pinned");
     iso_status status = verify_ptx_start(t, op);
-    gpu_sync();
+    if (d->pins.sync())
+        fail("the device failed");
     d->refused += status != ISO_OK;
     d->launches++;
     for (int i = 0; i < t->place.maps.map.n; i++)
         d->pins.unpin(t->place.maps.map.v[i]);
-    keep_outputs(d, t);
 }
 
-static void compare(Device *d, PtxTrial *t)
+static void compare(Device *d, const PtxTrial *t, const PtxTensor *o, const u8 *machine)
 {
-    const u8 *from = d->wrote;
+    size_t each = (size_t)o->element;
     i64 differ = 0, n = 0;
-    for (int i = 0; from && i < outputs(t); i++) {
-        const PtxTensor *o = output(t, i);
-        size_t each = (size_t)o->element;
-        for (size_t at = 0; at + each <= o->bytes; at += each)
-            if (o->known[at]) {
-                n++;
-                differ += memcmp(from + at, (const u8 *)o->tensor.data + at, each) != 0;
-            }
-        from += o->bytes;
-    }
+    for (size_t at = 0; at + each <= o->bytes; at += each)
+        if (o->known[at]) {
+            n++;
+            differ += memcmp(machine + at, (const u8 *)o->tensor.data + at, each) != 0;
+        }
     if (differ)
         printf("%s %s %s phase %d uneven %d: %" PRId64 " of %" PRId64 " differ\n", t->op->op->name,
                t->op->layout->name,
@@ -138,30 +127,54 @@ static void compare(Device *d, PtxTrial *t)
                t->job->uneven, differ, n);
     d->outputs += n;
     d->differ += differ;
-    free(d->wrote);
-    d->wrote = NULL;
 }
 
-static void watch(void *self, PtxTrial *trial, bool after)
+static void open_here(void)
 {
-    if (after)
-        compare(self, trial);
-    else
-        launch(self, trial);
+    static _Thread_local bool open;
+    if (!open)
+        gpu_open_thread();
+    open = true;
+}
+
+/* After the machine, which has filled what it read of the inputs; the rest, which the tiles that
+ * it ran do not read, is zeros. */
+static void watch(void *self, PtxTrial *t, bool after)
+{
+    if (!after)
+        return;
+    Device *d = self;
+    u8 *machine = malloc(take_outputs(t, NULL) + 1), *from = machine;
+    if (!machine)
+        fail("no memory");
+    take_outputs(t, machine);
+    pthread_mutex_lock(&d->turn);
+    open_here();
+    launch(d, t);
+    for (int i = 0; i < outputs(t); i++) {
+        PtxTensor *o = output(t, i);
+        compare(d, t, o, from);
+        memcpy(o->tensor.data, from, o->bytes);
+        from += o->bytes;
+    }
+    pthread_mutex_unlock(&d->turn);
+    free(machine);
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 3)
         fail("device CUBIN PTX [KERNEL]");
-    Device d = {.launches = 0};
+    Device d = {.turn = PTHREAD_MUTEX_INITIALIZER};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     Arena *arena = arena_new();
     Text report = {.arena = arena};
     VerifyPtxResult result;
     gpu_open();
     open_pins(&d.pins);
-    VerifyPtxInput input = {.artifact = read_all(argv[1]), .ptx = read_all(argv[2]), .threads = 1,
-                            .seed = 1, .only = argc > 3 ? str_of(argv[3]) : STR(""),
+    VerifyPtxInput input = {.artifact = read_all(argv[1]), .ptx = read_all(argv[2]), .seed = 1,
+                            .threads = cores < 1 ? 1 : (int)cores,
+                            .only = argc > 3 ? str_of(argv[3]) : STR(""),
                             .watch = watch, .watch_self = &d};
     if (iso_module_load_data(&d.module, input.artifact.s, (size_t)input.artifact.n, NULL))
         fail(iso_last_error());
