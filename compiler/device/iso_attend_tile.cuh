@@ -130,6 +130,7 @@ template <class Op> struct IsoAttendTokens {
                                    zeros);
             }
         }
+        iso_async_fence();
     }
 
     // By the first 128 threads, in two parts with a barrier between and one after.

@@ -20,6 +20,11 @@ ISO_INLINE void iso_mbar_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+// Makes what the thread has stored to shared memory visible to wgmma and the copy engine.
+ISO_INLINE void iso_async_fence() {
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 ISO_INLINE void iso_mbar_expect(unsigned bar, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");
