@@ -107,6 +107,7 @@ static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function
         .terms = m->terms,
         .tests = m->tests,
         .limit = m->limit,
+        .early = m->early,
         .wanted = m->wanted,
         .wanted_self = m->wanted_self,
     };

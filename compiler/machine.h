@@ -16,6 +16,7 @@ typedef struct Machine {
     struct PtxTests *tests; /* with `terms`, or NULL */
     bool terms;
     u64 limit;        /* instructions of one CTA; 0: none */
+    bool early;       /* launches may begin while what comes before still runs */
     /* Which CTAs of a launch run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;

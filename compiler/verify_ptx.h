@@ -19,6 +19,7 @@ typedef struct VerifyPtxInput {
     Text *certificate;     /* not NULL: gets one JSON object per launch */
     bool terms_only;       /* prove: no numbers from the executor */
     bool few_keys;         /* attention of a few short requests */
+    bool small;            /* and of few rows; of a product's columns the last tile alone */
     u64 limit;             /* instructions of one CTA before it is said to run for ever; 0: none */
     u64 seed;     /* of the inputs, the tiles, and the order of warps and copies */
     Str only;     /* kernels whose name holds it; empty: all */

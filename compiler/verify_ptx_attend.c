@@ -97,9 +97,9 @@ void verify_ptx_keys(PtxTrial *r)
 {
     PtxKeys *k = r->keys = arena_new_of(r->arena, PtxKeys);
     int which = r->job->spec * 2 + (r->job->uneven != 0);
-    bool few = r->worker->input->few_keys;
+    bool few = r->worker->input->few_keys || r->worker->input->small;
     k->lengths = few ? few_lengths : all_lengths;
-    k->chunk = few ? 20 : r->worker->input->prove ? 3 : 6;
+    k->chunk = r->worker->input->small ? 2 : few ? 20 : r->worker->input->prove ? 3 : 6;
     k->requests = few ? (int)(sizeof few_lengths / sizeof *few_lengths) : REQUESTS;
     k->mode = (Mode)(which % MODES);
     k->page = page_sizes[which / MODES % 3];
@@ -128,12 +128,12 @@ int verify_ptx_coordinate_axis(const PtxTrial *r, int tensor, MfCoordinate kind)
     return -1;
 }
 
-bool verify_ptx_copied(const PtxTrial *r, int tensor)
+bool verify_ptx_copied(const MfSpec *spec, int tensor)
 {
-    const MfAttend *a = &r->spec->attend;
-    return r->spec->bindings[a->queries].tensor == tensor ||
-           r->spec->bindings[a->keys].tensor == tensor ||
-           r->spec->bindings[a->values].tensor == tensor;
+    const MfAttend *a = &spec->attend;
+    return spec->bindings[a->queries].tensor == tensor ||
+           spec->bindings[a->keys].tensor == tensor ||
+           spec->bindings[a->values].tensor == tensor;
 }
 
 bool verify_ptx_stored(const PtxTrial *r, int index)

@@ -88,6 +88,8 @@ static void add_written(PtxPlace *place, PtxRegion *region, const char *name, si
 u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t known)
 {
     PtxRegion region = {0};
+    if (place->terms)
+        region.writer = map_bytes(place, bytes * 2 + 8);
     add_written(place, &region, name, bytes);
     if (place->failed)
         return NULL;

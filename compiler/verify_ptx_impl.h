@@ -13,6 +13,7 @@
 enum {
     PTX_UNEVEN_BASE = 1, /* nothing is aligned but to its element */
     PTX_UNEVEN_ROWS = 2, /* rows at odd strides, and the last one not live */
+    PTX_PADDED_ROWS = 4, /* rows at strides of 16 bytes; of all tensors, whichever is uneven */
 };
 
 /* The first place where a spec is used: specs bind kernels, so this is every kernel as every op
@@ -30,6 +31,7 @@ typedef struct PtxOutcome {
     Str unlike; /* the first output whose term is not the contract's */
     i64 rows, outputs, differ, missing; /* outputs that a CTA should have written and did not */
     u64 ctas, grid, instructions;
+    u64 longest;   /* instructions of a CTA, at most */
     double seconds;
     u8 *covered;   /* instructions of the kernel that ran */
     bool skipped;  /* the op does not take odd strides */
@@ -53,6 +55,8 @@ void verify_ptx_jobs(const Manifest *manifest, Str only, PtxJobs *jobs, Arena *a
 const char *verify_ptx_open(PtxWorker *worker, const VerifyPtxInput *input, const PtxModule *ptx,
                             Arena *arena);
 void verify_ptx_close(PtxWorker *worker);
+/* Whether the tensor must be aligned, whatever is uneven: wgmma's operands, attention's. */
+bool verify_ptx_aligned(const MfSpec *spec, int tensor);
 /* Launches, executes, compares. */
 void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutcome *outcome);
 
@@ -154,7 +158,7 @@ bool verify_ptx_pass_coordinates(PtxTrial *trial);
 /* Makes requests and rows, and where their keys lie. */
 void verify_ptx_keys(PtxTrial *trial);
 /* Whether attention reads the tensor by copies of 16 bytes. */
-bool verify_ptx_copied(const PtxTrial *trial, int tensor);
+bool verify_ptx_copied(const MfSpec *spec, int tensor);
 /* Whether the tensor holds keys or values: its shape then, and its elements. */
 bool verify_ptx_stored(const PtxTrial *trial, int tensor);
 void verify_ptx_shape(const PtxTrial *trial, int index, iso_tensor *tensor);

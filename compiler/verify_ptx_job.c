@@ -57,14 +57,16 @@ static void add_tile(PtxTrial *r, i64 tile)
 static void choose_tiles(PtxTrial *r)
 {
     const MfGemm *gemm = &r->spec->gemm;
+    bool small = r->worker->input->small, one = small && r->job->which >= 0;
+    bool last = r->job->uneven & (PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS) || one;
     i64 before = 0;
     for (int g = 0; g < gemm->n_groups; g++) {
         i64 tiles = ceil_of(group_columns(r, g), gemm->tile_n);
         u64 random = scatter(r->worker->input->seed + (u64)r->job->spec * 77 + (u64)g);
         add_tile(r, before + tiles - 1);
-        if (!r->job->uneven)
+        if (!last)
             add_tile(r, before);
-        if (!r->job->uneven && tiles > 2)
+        if (!last && !small && tiles > 2)
             add_tile(r, before + 1 + (i64)(random % (u64)(tiles - 2)));
         before += tiles;
     }
@@ -160,7 +162,8 @@ static i64 tiles_area(const PtxTrial *r, int g, i64 live)
 static void choose_rows(PtxTrial *r)
 {
     const MfPart *part = op_part(r->op, r->job->phase);
-    i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : r->spec->family == MF_DRAW ? 13 : 7;
+    i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : r->spec->family == MF_DRAW ? 13
+              : r->worker->input->small ? 2 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
     if (r->spec->family == MF_ATTEND)
         verify_ptx_keys(r);
@@ -185,32 +188,38 @@ static bool rows_lead(const PtxTrial *r, const MfTensor *declared)
 
 static u8 unevenness(const PtxTrial *r, int tensor)
 {
-    return r->job->which < 0 || r->job->which == tensor ? r->job->uneven : 0;
+    bool own = r->job->which < 0 || r->job->which == tensor;
+    return own ? r->job->uneven : r->job->uneven & PTX_PADDED_ROWS;
 }
 
-/* What the copy engine reads must be aligned. */
-static bool copied_by_box(const PtxTrial *r, int index)
+bool verify_ptx_aligned(const MfSpec *spec, int tensor)
 {
-    const MfGemm *gemm = &r->spec->gemm;
-    if (r->keys)
-        return verify_ptx_copied(r, index);
-    if (!is_gemm(r) || !gemm->wgmma)
+    const MfGemm *gemm = &spec->gemm;
+    if (spec->family == MF_ATTEND)
+        return verify_ptx_copied(spec, tensor);
+    if (spec->family != MF_GEMM || !gemm->wgmma)
         return false;
-    bool found = r->spec->bindings[gemm->a].tensor == index;
+    bool found = spec->bindings[gemm->a].tensor == tensor;
     for (int g = 0; g < gemm->n_groups; g++)
         for (int p = 0; p < gemm->group[g].n_products; p++)
-            found |= r->spec->bindings[gemm->group[g].b[p]].tensor == index;
+            found |= spec->bindings[gemm->group[g].b[p]].tensor == tensor;
     return found;
 }
 
-static void lay_out(PtxTensor *t, int element, bool odd)
+static i64 pitch_of(i64 line, u8 uneven)
+{
+    return uneven & PTX_UNEVEN_ROWS ? line + 1 + line % 2
+           : uneven & PTX_PADDED_ROWS ? (line + 7) / 8 * 8 : line;
+}
+
+static void lay_out(PtxTensor *t, int element, u8 uneven)
 {
     t->line = 1;
     for (int i = 0; i < t->tensor.n_axes; i++)
         t->line *= i || t->tensor.n_axes == 1 ? t->tensor.shape[i] : 1;
     i64 rows = t->tensor.n_axes > 1 ? t->tensor.shape[0] : 1;
     t->line = t->line ? t->line : 1;
-    t->pitch = odd && t->tensor.n_axes > 1 ? t->line + 1 + t->line % 2 : t->line;
+    t->pitch = t->tensor.n_axes > 1 ? pitch_of(t->line, uneven) : t->line;
     if (t->tensor.n_axes > 1)
         t->tensor.stride[0] = t->pitch;
     t->element = element;
@@ -240,8 +249,8 @@ static bool make_tensor(PtxTrial *r, int index)
         verify_ptx_shape(r, index, &t->tensor);
     else if (!r->keys)
         verify_ptx_table_shape(r, index, &t->tensor);
-    u8 uneven = copied_by_box(r, index) ? 0 : unevenness(r, index);
-    lay_out(t, bytes[t->tensor.dtype], uneven & PTX_UNEVEN_ROWS);
+    u8 uneven = verify_ptx_aligned(r->spec, index) ? 0 : unevenness(r, index);
+    lay_out(t, bytes[t->tensor.dtype], uneven);
     r->place.shift = uneven & PTX_UNEVEN_BASE ? (size_t)t->element : 0;
     t->seed = scatter(r->worker->input->seed * 1000 + (u64)index + 1);
     t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
@@ -368,6 +377,8 @@ static void run_machine(PtxTrial *r)
     o->covered = arena_array(r->arena, u8, program ? program->code.n + 1 : 1);
     m->report = (PtxReport){.arena = r->arena, .covered = o->covered};
     m->memory = &r->worker->memory;
+    m->early = is_gemm(r) || (r->spec->family == MF_ATTEND && r->spec->attend.waits) ||
+               (r->job->phase == ISO_PHASE_JOIN && r->spec->join_waits);
     m->wanted = is_gemm(r) ? wanted : NULL;
     m->wanted_self = r;
     bool prepared = prepare(r);
@@ -379,6 +390,7 @@ static void run_machine(PtxTrial *r)
     o->ctas = m->report.ctas;
     o->grid = m->grid;
     o->instructions = m->report.instructions;
+    o->longest = m->report.longest;
     if (m->report.findings.n)
         o->finding = m->report.findings.v[0];
     else if (status == ISO_BAD_TENSOR && r->job->uneven)

@@ -1,5 +1,6 @@
 /* Asynchronous copies. What cp.async copies arrives at the wait for its group, the last moment
  * allowed; bulk copies arrive when the engine takes them. */
+#include "grid.h"
 #include "race.h"
 #include "shadow.h"
 
@@ -25,6 +26,8 @@ RUN(begin)
             .commit = w->copy_commits[l],
             .begun = ptx_race_now(c, w),
         };
+        if (!ptx_grid_load(c, w, i, copy.from, copy.bytes))
+            return false;
         vec_push(c->arena, &w->copies[l], copy);
     }
     return true;

@@ -131,6 +131,7 @@ struct PtxInst {
     u8 compare, space, vec;
     bool guarded, guard_not;
     bool aligned; /* needs all lanes of the warp together */
+    u8 order;     /* order.h */
     u8 n_operands;
     u16 n_args;
     u16 first[PTX_MAX_OPERANDS]; /* of each operand, in args */
@@ -165,5 +166,6 @@ PtxRun ptx_find_copy(const PtxInst *inst);
 PtxRun ptx_find_cluster(const PtxInst *inst);
 PtxRun ptx_find_tensor(const PtxInst *inst);
 PtxRun ptx_find_warp(const PtxInst *inst);
+PtxRun ptx_find_order(const PtxInst *inst);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct PtxGroup {
     bool parked; /* before an instruction of the whole warp */
 } PtxGroup;
 
-typedef enum PtxWait { PTX_READY, PTX_AT_BARRIER, PTX_DONE } PtxWait;
+typedef enum PtxWait { PTX_READY, PTX_AT_BARRIER, PTX_AT_REGISTERS, PTX_DONE } PtxWait;
 
 /* Copies and products that one warp has begun; `commit`: the groups committed before. */
 typedef struct PtxCopy {
@@ -61,6 +61,9 @@ struct PtxWarp {
     u32 *clock;          /* what it has seen of all warps and engines of its cluster (race.h) */
     const u32 *snapshot; /* a copy, or NULL since it changed */
     bool acquires;       /* waits at the cluster's barrier for what others did before */
+    u32 waited;          /* lanes that have waited for the grid before (order.h) */
+    u8 *unfenced;        /* by row / 32: a product's register, used since the last fence */
+    u32 registers, registers_wanted; /* of a thread */
 };
 
 typedef struct PtxMbarrier {
@@ -112,7 +115,10 @@ struct PtxCta {
     const PtxRegion *last; /* region touched last */
     int rank, n_peers;     /* in its cluster */
     struct PtxRaces *races; /* or NULL */
+    struct PtxGrid *grid;   /* of the launch, or NULL; and what the CTA knows (grid.h) */
+    struct PtxLearned *learned;
     PtxCta *const *peer;   /* the cluster's CTAs by rank, this one too */
+    u32 registers;         /* that no thread has */
     bool failed;
 };
 

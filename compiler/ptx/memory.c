@@ -1,4 +1,5 @@
 /* Global, shared and parameter memory: bounds, what was never written, loads and stores. */
+#include "grid.h"
 #include "race.h"
 
 #include <string.h>
@@ -226,7 +227,8 @@ RUN(load)
         u64 address = ptx_address(w, i, at, l);
         const u8 *from = ptx_read_at(c, i, (PtxSpace)i->space, address, each * n);
         if (!from ||
-            (i->space == PTX_SHARED && !ptx_race_read(c, w, i, address, each * n, NULL)))
+            (i->space == PTX_SHARED && !ptx_race_read(c, w, i, address, each * n, NULL)) ||
+            (i->space == PTX_GLOBAL && !ptx_grid_load(c, w, i, address, each * n)))
             return false;
         for (u32 k = 0; k < n; k++)
             put_lane(w, &i->args[k], l, from + k * each, each, is_signed(i));
@@ -246,6 +248,8 @@ RUN(store)
             (i->space == PTX_SHARED && !ptx_race_write(c, w, i, address, each * n, NULL)) ||
             (i->space == PTX_GLOBAL && !stored_once(c, i, address, each * n)))
             return false;
+        if (i->space == PTX_GLOBAL)
+            ptx_grid_store(c, w, address, each * n);
         for (u32 k = 0; k < n; k++) {
             u64 v = ptx_value(w, &i->args[1 + k], l);
             memcpy(to + k * each, &v, each);
@@ -274,6 +278,7 @@ static bool atomic(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool wraps
         now = wraps ? old >= limit[l] ? 0 : old + 1 : old + limit[l];
         memcpy(word, &now, 4);
         d[l] = old;
+        ptx_grid_atomic(c, w, address);
     }
     return true;
 }
@@ -331,7 +336,11 @@ RUN(cvta)
 
 RUN(fence)
 {
-    (void)w, (void)mask;
+    (void)mask;
+    if (i->op == PTX_FENCE_PROXY)
+        ptx_race_proxy(c, w);
+    if (i->op == PTX_FENCE)
+        ptx_grid_fence(c, w);
     for (int k = 0; i->op != PTX_FENCE && k < c->n_mbarriers; k++)
         c->mbarrier[k].fenced = true;
     return true;

@@ -144,7 +144,7 @@ static bool symbol_address(PtxParse *p, Str name, u64 *address)
         int n = own ? p->own_shared.n : p->shared.n;
         for (int i = 0; i < n; i++)
             if (str_eq(v[i].name, name)) {
-                *address = v[i].dynamic ? (k->shared_static + 15) / 16 * 16 : v[i].address;
+                *address = v[i].dynamic ? ptx_dynamic_place(p) : v[i].address;
                 return true;
             }
     }

@@ -1,6 +1,8 @@
 /* Modules, kernels and statements. */
 #include "parse.h"
 
+#include "order.h"
+
 #include <string.h>
 
 /* ---- variables --------------------------------------------------------------------------------
@@ -51,6 +53,43 @@ static void module_shared(PtxParse *p)
     read_variable(p, &variable);
     ptx_need(p, ';');
     vec_push(p->arena, &p->shared, variable);
+}
+
+/* The text of a kernel's block, from behind its brace on. */
+static Str block_text(const PtxParse *p)
+{
+    const char *s = p->at;
+    for (int depth = 1; s < p->end; s++) {
+        depth += (*s == '{') - (*s == '}');
+        if (depth == 0)
+            break;
+    }
+    return (Str){p->at, (int)(s - p->at)};
+}
+
+static bool names(Str text, Str name)
+{
+    for (int at = 0; at + name.n <= text.n; at++)
+        if (text.s[at + name.n - 1] == name.s[name.n - 1] && text.s[at] == name.s[0] &&
+            memcmp(text.s + at, name.s, (size_t)name.n) == 0)
+            return true;
+    return false;
+}
+
+/* Of the module's variables a kernel has those that it names. */
+static void place_module_shared(PtxParse *p)
+{
+    Str text = block_text(p);
+    p->dynamic_align = 16;
+    for (int i = 0; i < p->shared.n; i++) {
+        PtxShared *v = &p->shared.v[i];
+        if (!names(text, v->name))
+            continue;
+        if (!v->dynamic)
+            place(v, &p->kernel->shared_static);
+        else if (v->align > p->dynamic_align)
+            p->dynamic_align = v->align;
+    }
 }
 
 /* The kernel's own follow the module's, and the dynamic part follows both. */
@@ -272,14 +311,14 @@ static void read_kernel(PtxParse *p)
     kernel.name = ptx_word(p);
     kernel.constants = p->constant_bytes.v;
     kernel.constant_bytes = (u32)p->constant_bytes.n;
-    for (int i = 0; i < p->shared.n; i++)
-        place(&p->shared.v[i], &kernel.shared_static);
     read_params(p);
     read_bounds(p);
     ptx_need(p, '{');
+    place_module_shared(p);
     read_block(p, 0);
-    kernel.shared_static = (kernel.shared_static + 15) / 16 * 16;
+    kernel.shared_static = ptx_dynamic_place(p);
     resolve(p);
+    ptx_order_mark(&kernel, p->arena);
     vec_push(p->arena, &p->module->kernels, kernel);
     p->kernel = NULL;
 }

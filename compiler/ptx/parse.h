@@ -31,6 +31,7 @@ typedef struct PtxParse {
     VEC(PtxLabel) labels;
     VEC(Str) targets; /* per instruction; empty: no branch */
     VEC(PtxShared) shared, own_shared; /* the module's, the kernel's */
+    u32 dynamic_align; /* of the dynamic part, as the kernel names it */
     VEC(PtxShared) constants, local;   /* the module's, the kernel's; addresses are generic */
     VEC(u8) constant_bytes;
 } PtxParse;
@@ -47,6 +48,12 @@ bool ptx_number(PtxParse *p, u64 *bits); /* integers, and 0f12345678 */
 void ptx_skip_line(PtxParse *p);
 void ptx_skip_past(PtxParse *p, char c);
 void ptx_skip_braces(PtxParse *p);
+
+/* Where the dynamic part of shared memory begins, once all others are placed. */
+static inline u32 ptx_dynamic_place(const PtxParse *p)
+{
+    return (p->kernel->shared_static + p->dynamic_align - 1) / p->dynamic_align * p->dynamic_align;
+}
 
 /* ---- operands (operand.c) */
 void ptx_declare_regs(PtxParse *p);

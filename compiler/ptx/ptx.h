@@ -43,6 +43,7 @@ typedef struct PtxKernel {
     u32 cluster;       /* CTAs of one, along x */
     u32 words;         /* of the registers' file */
     u32 special[16];   /* rows, by PtxSpecial; 0: not used */
+    u8 *product_row;       /* by row / 32: 1 where wgmma takes it; NULL without wgmma */
     VEC(PtxConst) consts;
     VEC(PtxInst) code;
 } PtxKernel;

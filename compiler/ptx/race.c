@@ -1,4 +1,6 @@
-/* Clocks of warps and engines, and the last accesses to each two bytes of shared memory. */
+/* Clocks of warps and engines, and the last accesses to each two bytes of shared memory. A clock is
+ * three: what is known of the threads, what of the warps' stores a fence has told to the engines, and
+ * what of them a fence has made done for other CTAs. */
 #include "race.h"
 
 #include <stdio.h>
@@ -16,16 +18,17 @@ struct PtxRaces {
     u32 *cluster;     /* what arrivals at the cluster's barrier have released */
 };
 
-enum { GRANULE = 2 };
+enum { GRANULE = 2, CLOCKS = 3 };
 
 static u32 *new_clock(const PtxCta *c)
 {
-    return arena_array(c->arena, u32, c->races->threads);
+    return arena_array(c->arena, u32, CLOCKS * c->races->threads);
 }
 
+/* All clocks of n threads. */
 static void join(u32 *to, const u32 *from, u32 n)
 {
-    for (u32 k = 0; from && k < n; k++)
+    for (u32 k = 0; from && k < CLOCKS * n; k++)
         to[k] = to[k] > from[k] ? to[k] : from[k];
 }
 
@@ -58,10 +61,10 @@ static void open_races(PtxCta *c, u32 threads)
     c->races->write_thread = arena_array(c->arena, u16, c->races->granules);
     c->races->read = arena_array(c->arena, u32, (u64)c->races->granules * (u64)c->n_warps);
     for (int b = 0; b < PTX_BARRIERS; b++)
-        c->races->bar[b] = arena_array(c->arena, u32, threads);
-    c->races->cluster = arena_array(c->arena, u32, threads);
+        c->races->bar[b] = new_clock(c);
+    c->races->cluster = new_clock(c);
     for (int i = 0; i < c->n_warps; i++)
-        c->warps[i].clock = arena_array(c->arena, u32, threads);
+        c->warps[i].clock = new_clock(c);
 }
 
 static void start_one(PtxCta *c, u32 threads, u32 own)
@@ -73,11 +76,11 @@ static void start_one(PtxCta *c, u32 threads, u32 own)
     r->engine_epoch = 0;
     memset(r->write_epoch, 0, sizeof *r->write_epoch * r->granules);
     memset(r->read, 0, sizeof *r->read * r->granules * (size_t)c->n_warps);
-    memset(r->cluster, 0, sizeof *r->cluster * threads);
+    memset(r->cluster, 0, sizeof *r->cluster * CLOCKS * threads);
     for (int b = 0; b < PTX_BARRIERS; b++)
-        memset(r->bar[b], 0, sizeof *r->bar[b] * threads);
+        memset(r->bar[b], 0, sizeof *r->bar[b] * CLOCKS * threads);
     for (int i = 0; i < c->n_warps; i++) {
-        memset(c->warps[i].clock, 0, sizeof *c->warps[i].clock * threads);
+        memset(c->warps[i].clock, 0, sizeof *c->warps[i].clock * CLOCKS * threads);
         c->warps[i].snapshot = NULL;
         tick(c, &c->warps[i]); /* epoch 0 is no access */
     }
@@ -106,6 +109,25 @@ static bool race(PtxCta *c, const PtxInst *i, u64 address, const char *what, u32
                      (unsigned long long)address, what, who);
 }
 
+/* A warp stored to these bytes, and an engine or a product takes them with no fence between. */
+static bool unfenced(const PtxRaces *r, u64 granule, const u32 *clock, u32 by, bool is_engine)
+{
+    return r->write_epoch[granule] && !is_engine &&
+           r->write_epoch[granule] > clock[r->threads + by];
+}
+
+static bool is_engine(const PtxCta *c, u32 thread)
+{
+    return thread < c->races->own || thread >= c->races->own + (u32)c->n_warps;
+}
+
+static bool no_fence(PtxCta *c, const PtxInst *i, u64 address, u32 by)
+{
+    return ptx_fault(c, i, "shared memory at %llu was stored to by warp %u, and no "
+                           "fence.proxy.async is between",
+                     (unsigned long long)address, by - c->races->own);
+}
+
 /* Accesses by `thread`, which knows of the others what `clock` says, in `epoch` of its own. */
 static bool reads(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, const u32 *clock,
                   u32 thread, u32 epoch)
@@ -115,6 +137,8 @@ static bool reads(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, const u32
         u32 by = r->write_thread[g];
         if (r->write_epoch[g] && by != thread && r->write_epoch[g] > clock[by])
             return race(c, i, g * GRANULE, "written", by);
+        if (i->op == PTX_WGMMA && unfenced(r, g, clock, by, is_engine(c, by)))
+            return no_fence(c, i, g * GRANULE, by);
         r->read[g * (u64)c->n_warps + (thread - r->own)] = epoch;
     }
     return true;
@@ -129,6 +153,8 @@ static bool writes(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, const u3
         const u32 *read = &r->read[g * (u64)c->n_warps];
         if (r->write_epoch[g] && by != thread && r->write_epoch[g] > clock[by])
             return race(c, i, g * GRANULE, "written", by);
+        if (is_engine(c, thread) && unfenced(r, g, clock, by, is_engine(c, by)))
+            return no_fence(c, i, g * GRANULE, by);
         for (u32 w = 0; w < (u32)c->n_warps; w++)
             if (read[w] > clock[r->own + w] && r->own + w != thread)
                 return race(c, i, g * GRANULE, "read", r->own + w);
@@ -158,7 +184,7 @@ const u32 *ptx_race_now(PtxCta *c, PtxWarp *w)
         return NULL;
     if (!w->snapshot) {
         u32 *copy = new_clock(c);
-        memcpy(copy, w->clock, sizeof *copy * c->races->threads);
+        memcpy(copy, w->clock, sizeof *copy * CLOCKS * c->races->threads);
         w->snapshot = copy;
     }
     return w->snapshot;
@@ -188,7 +214,48 @@ void ptx_race_engine_tells(PtxCta *by, PtxMbarrier *b, const u32 *begun)
     b->told[engine_of(by)] = ++by->races->engine_epoch;
 }
 
-/* ---- barriers */
+/* ---- fences and barriers */
+
+/* One of the other clocks becomes the first. */
+static void copy_clock(PtxCta *c, PtxWarp *w, int which)
+{
+    u32 n = c->races->threads;
+    memcpy(w->clock + (u32)which * n, w->clock, sizeof *w->clock * n);
+}
+
+void ptx_race_proxy(PtxCta *c, PtxWarp *w)
+{
+    if (!c->races)
+        return;
+    copy_clock(c, w, 1);
+    tick(c, w);
+}
+
+void ptx_race_fence(PtxCta *c, PtxWarp *w)
+{
+    copy_clock(c, w, 2);
+    tick(c, w);
+}
+
+void ptx_race_tick(PtxCta *c, PtxWarp *w)
+{
+    tick(c, w);
+}
+
+u32 ptx_race_epoch(const PtxCta *c, const PtxWarp *w)
+{
+    return c->races ? w->clock[thread_of(c, w)] : 0;
+}
+
+bool ptx_race_knows(const PtxCta *c, const PtxWarp *w, u32 warp, u32 epoch)
+{
+    return w->clock[c->races->own + warp] >= epoch;
+}
+
+const u32 *ptx_race_done(PtxCta *c, PtxWarp *w)
+{
+    return ptx_race_now(c, w) + 2 * c->races->threads + c->races->own;
+}
 
 void ptx_race_arrive(PtxCta *c, PtxWarp *w, PtxMbarrier *b)
 {
@@ -230,7 +297,7 @@ void ptx_race_meet(PtxCta *c, int b)
     for (int i = 0; i < c->n_warps; i++)
         if (c->warps[i].wait == PTX_AT_BARRIER && c->warps[i].barrier == b)
             learn(c, &c->warps[i], c->races->bar[b]);
-    memset(c->races->bar[b], 0, sizeof *c->races->bar[b] * c->races->threads);
+    memset(c->races->bar[b], 0, sizeof *c->races->bar[b] * CLOCKS * c->races->threads);
 }
 
 void ptx_race_cluster_arrive(PtxCta *c, PtxWarp *w)

@@ -1,4 +1,6 @@
 /* Grids: CTA after CTA, its warps in turns. */
+#include "grid.h"
+#include "order.h"
 #include "race.h"
 #include "term.h"
 
@@ -72,6 +74,7 @@ static bool run_round(PtxCta *c, int *idle)
         polled += w->pause || w->wait != PTX_READY;
     }
     ptx_barrier_release(c);
+    ptx_order_release(c);
     if (!ptx_bulk_turn(c))
         return false;
     *idle = c->changes == before && polled == c->n_warps ? *idle + 1 : 0;
@@ -128,6 +131,10 @@ static bool run_cluster(PtxCta *const *peer, int n)
     for (int k = 0; k < n; k++)
         start_cta(peer[k]);
     ptx_race_start(peer, n);
+    for (int k = 0; k < n; k++) {
+        peer[k]->grid = peer[0]->grid;
+        ptx_grid_start(peer[k]);
+    }
     while (run_rounds(peer, n, &idle))
         if (idle > 3 || (limit && peer[0]->report->instructions - start > limit)) {
             for (int k = 0; k < n && !any_failed(peer, n); k++)
@@ -136,7 +143,10 @@ static bool run_cluster(PtxCta *const *peer, int n)
         }
     for (int k = 0; k < n && !any_failed(peer, n); k++)
         check_end(peer[k]);
-    peer[0]->report->ctas += (u64)n;
+    PtxReport *report = peer[0]->report;
+    u64 each = (report->instructions - start) / (u64)n;
+    report->ctas += (u64)n;
+    report->longest = each > report->longest ? each : report->longest;
     return !any_failed(peer, n);
 }
 
@@ -183,6 +193,7 @@ static bool open_cta(PtxCta *c)
         if (a->terms) {
             c->warps[w].shadow = arena_array(c->arena, PtxTerms, a->kernel->words);
             c->warps[w].taint = arena_array(c->arena, u32, a->kernel->words);
+            ptx_order_open(c, &c->warps[w]);
         }
     }
     read_params(c);

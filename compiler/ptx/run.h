@@ -22,6 +22,7 @@ typedef struct PtxRegion {
     u64 input;     /* number of the input; 0: what it holds is concrete */
     u32 element;   /* bytes of an input's element */
     u64 *shadow;   /* of a writable region, or NULL */
+    u64 *writer;   /* per word: who stored to it, where CTAs share it (grid.h); or NULL */
 } PtxRegion;
 
 typedef struct PtxMemory {
@@ -60,6 +61,7 @@ typedef struct PtxLaunch {
     struct PtxTrace *trace;      /* with `terms`: gets the operations; or NULL */
     struct PtxTests *tests;      /* with `terms`: branches may test values (tests.h); or NULL */
     u64 limit;                   /* instructions of one CTA; 0: none */
+    bool early;                  /* may begin while the grid before still runs */
     /* Which CTAs run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;
@@ -70,6 +72,7 @@ typedef struct PtxReport {
     VEC(Str) findings; /* "kernel:line instruction: what"; none: it ran to its end */
     u8 *covered;            /* not NULL: set to 1 for each instruction of the kernel that ran */
     u64 ctas, instructions; /* run; an instruction counts once per warp */
+    u64 longest;            /* instructions of a cluster's CTAs, on the average of each */
 } PtxReport;
 
 /* False if there was a finding. */

@@ -285,12 +285,6 @@ RUN(wgmma_wait)
     return true;
 }
 
-RUN(nothing)
-{
-    (void)c, (void)w, (void)i, (void)mask;
-    return true;
-}
-
 static bool wgmma_fits(const PtxInst *i)
 {
     bool registers = left_in_registers(i);
@@ -317,7 +311,6 @@ PtxRun ptx_find_tensor(const PtxInst *i)
     case PTX_MMA_BF16:
     case PTX_MMA_F16: return ptx_shape(i, "rrrrrrrrrrrrrr") ? mma : NULL;
     case PTX_WGMMA: return wgmma_fits(i) ? wgmma : NULL;
-    case PTX_WGMMA_FENCE: return i->n_args == 0 ? nothing : NULL;
     case PTX_WGMMA_COMMIT: return i->n_args == 0 ? wgmma_commit : NULL;
     case PTX_WGMMA_WAIT: return ptx_shape(i, "n") ? wgmma_wait : NULL;
     default: return NULL;

@@ -1,6 +1,7 @@
 /* Warps: lanes in groups by place, always the group that is furthest behind; shuffles and votes.
  * Groups that meet become one. An instruction of the whole warp parks a group until all lanes that
  * take part have come. */
+#include "order.h"
 #include "shadow.h"
 
 #include "tests.h"
@@ -107,10 +108,7 @@ PtxRun ptx_find_warp(const PtxInst *i)
     case PTX_BALLOT: return ptx_shape(i, "rpr") ? ballot : NULL;
     case PTX_REDUX_MAX: return ptx_shape(i, "rrr") ? most : NULL;
     case PTX_ELECT: return ptx_shape(i, "rpr") ? elect : NULL;
-    case PTX_REGS_INC:
-    case PTX_REGS_DEC: return ptx_shape(i, "n") ? nothing : NULL;
     case PTX_BAR_WARP: return ptx_shape(i, "r") ? nothing : NULL;
-    case PTX_DEP_WAIT:
     case PTX_DEP_LAUNCH: return i->n_args == 0 ? nothing : NULL;
     case PTX_TRAP: return i->n_args == 0 ? trap : NULL;
     default: return NULL;
@@ -223,6 +221,8 @@ static bool step(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
         !ptx_shadow_tested(c, w, i, g->mask))
         return both_ways(c, w, i, g);
     if (w->shadow && !ptx_shadow(c, w, i, mask))
+        return false;
+    if (w->shadow && i->order && mask && !ptx_order_check(c, w, i, mask))
         return false;
     if (i->op == PTX_BRA) {
         branch(w, g, i, mask);
@@ -339,6 +339,7 @@ void ptx_warp_start(PtxCta *c, PtxWarp *w, int index)
         w->file[r] = 0xffc0dead;
     if (w->shadow)
         start_shadow(a->kernel, w);
+    ptx_order_start(c, w);
     set_consts(a->kernel, w->file);
     set_specials(c, w);
 }
