@@ -148,12 +148,14 @@ $(BUILD)/foreign: $(BUILD)/obj/tests/ptx/foreign.o $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
+$(BUILD)/mutate: $(call object,$(patsubst %,tests/ptx/%.c,mutants beside survivors))
 $(BUILD)/mutate $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/ptx/%.o \
     $(BUILD)/obj/tests/ptx/bench.o $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
--include $(patsubst %,$(BUILD)/obj/tests/ptx/%.d,bench device faults foreign mutate)
+-include $(patsubst %,$(BUILD)/obj/tests/ptx/%.d,bench beside device faults foreign mutants \
+    mutate survivors)
 
 # The PTX machine's launches on a GPU too: built anywhere, runs where there is a driver.
 device_obj := $(call object,tests/ptx/device.c tests/gpu/gpu.c)

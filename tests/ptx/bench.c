@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIMIT_FACTOR = 4 };
+enum { LIMIT_FACTOR = 3 };
 
 void bench_fail(const char *what)
 {
@@ -23,8 +23,7 @@ static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
     for (int i = 0; i < b->jobs.n && !all->finding.n && !all->unproved; i++) {
         PtxOutcome one = {0};
         verify_ptx_job(&b->worker, &b->jobs.v[i], arena, &one);
-        all->instructions = one.instructions > all->instructions ? one.instructions
-                                                                 : all->instructions;
+        all->longest = one.longest > all->longest ? one.longest : all->longest;
         all->unproved += one.unproved + (one.missing != 0);
         if (one.finding.n)
             all->finding = one.finding;
@@ -96,8 +95,9 @@ static void find_text(Bench *b)
         b->first_line += *at == '\n';
 }
 
-/* The kernel's first spec in all ways that decide between its paths: all even, all uneven, only
- * bases or only strides, and one tensor or rank's roots at a time; then its other specs. */
+/* The kernel's first spec in all ways that decide between its paths: all uneven, all padded or just
+ * as long as they are, only bases or only strides uneven, and one tensor or rank's roots at a time;
+ * then its other specs. */
 static void add_uneven(Bench *b)
 {
     const Manifest *m = b->worker.module->manifest;
@@ -109,12 +109,14 @@ static void add_uneven(Bench *b)
     PtxJobs others = b->jobs;
     b->jobs = (PtxJobs){0};
     vec_push(b->arena, &b->jobs, last);
+    static const u8 ways[] = {PTX_PADDED_ROWS, 0, PTX_PADDED_ROWS | PTX_UNEVEN_BASE,
+                              PTX_PADDED_ROWS | PTX_UNEVEN_ROWS};
     for (int which = -1; which < ones; which++)
-        for (int uneven = which < 0 ? 0 : 1; uneven < 4; uneven++) {
+        for (int way = which < 0 ? 0 : 2; way < 4; way++) {
             PtxJob job = first;
-            job.uneven = (u8)uneven;
+            job.uneven = ways[way];
             job.which = which;
-            if (which < 0 || uneven != 3)
+            if (which < 0 || !verify_ptx_aligned(&m->specs[first.spec], which))
                 vec_push(b->arena, &b->jobs, job);
         }
     for (int i = 2; i < others.n; i++)
@@ -133,7 +135,7 @@ static void try_own(Bench *b)
     if (bench_judge(b, text_str(&text), &outcome, arena) != SURVIVES)
         bench_fail("the kernel itself is refused");
     b->learning = false;
-    b->worker.machine.limit = LIMIT_FACTOR * outcome.instructions;
+    b->worker.machine.limit = LIMIT_FACTOR * outcome.longest;
     arena_free(arena);
 }
 
@@ -155,7 +157,7 @@ void bench_choose(Bench *b, const char *kernel, bool every)
     try_own(b);
 }
 
-Bench *bench_open(const char *contract)
+Bench *bench_open(const char *contract, bool small)
 {
     Bench *b = calloc(1, sizeof *b);
     if (!b || !(b->arena = arena_new()))
@@ -164,7 +166,7 @@ Bench *bench_open(const char *contract)
     b->input = (VerifyPtxInput){.artifact = b->pipeline.artifact, .ptx = b->pipeline.binary.ptx,
                                 .threads = 1, .prove = &b->pipeline.plan,
                                 .functions = &b->functions, .terms_only = true, .few_keys = true,
-                                .seed = 1};
+                                .small = small, .seed = 1};
     const char *problem = verify_ptx_open(&b->worker, &b->input, &b->module, b->arena);
     if (problem)
         bench_fail(problem);

@@ -25,8 +25,8 @@ typedef struct Bench {
 typedef enum Verdict { INVALID, FOUND, UNLIKE, SURVIVES } Verdict;
 
 void bench_fail(const char *what) __attribute__((noreturn));
-/* Exits where the contract does not compile. */
-Bench *bench_open(const char *contract);
+/* Exits where the contract does not compile. small: launches as small as they can be. */
+Bench *bench_open(const char *contract, bool small);
 /* The first kernel whose name holds this; its own PTX must be right. every: also one tensor or
  * rank's roots uneven at a time. */
 void bench_choose(Bench *bench, const char *kernel, bool every);

@@ -275,7 +275,7 @@ int main(int argc, char **argv)
 {
     if (argc < 2)
         bench_fail("faults CONTRACT");
-    Bench *b = bench_open(argv[1]);
+    Bench *b = bench_open(argv[1], false);
     bool deep = strstr(argv[1], "qwen3-8b") != NULL, more = strstr(argv[1], "mutants") != NULL;
     const Fault *list = deep ? deep_faults : more ? more_faults : faults;
     int n = (int)(deep   ? sizeof deep_faults / sizeof *faults
