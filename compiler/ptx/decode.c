@@ -361,7 +361,8 @@ bool ptx_bind(PtxInst *inst)
 {
     static PtxRun (*const find[])(const PtxInst *) = {
         ptx_find_integer, ptx_find_logic, ptx_find_float,  ptx_find_convert, ptx_find_memory,
-        ptx_find_barrier, ptx_find_copy,  ptx_find_tensor, ptx_find_warp, ptx_find_cluster, ptx_find_order,
+        ptx_find_barrier, ptx_find_copy,  ptx_find_tensor, ptx_find_warp, ptx_find_cluster,
+        ptx_find_order,
     };
     if (inst->op == PTX_BRA || inst->op == PTX_RET)
         return true;

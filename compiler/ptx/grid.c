@@ -75,8 +75,8 @@ bool ptx_grid_load(PtxCta *c, const PtxWarp *w, const PtxInst *i, u64 address, u
     for (u32 k = 0; c->grid && k < bytes; k += WORD) {
         const u64 *writer = writer_at(c, address + k);
         if (writer && *writer && !knows(c, w, *writer))
-            return ptx_fault(c, i, "reads what warp %u of CTA %u of the grid has stored, and nothing "
-                                   "has told so", (u32)(*writer >> EPOCH_BITS) & 255,
+            return ptx_fault(c, i, "reads what warp %u of CTA %u of the grid has stored, and "
+                                   "nothing has told so", (u32)(*writer >> EPOCH_BITS) & 255,
                              (u32)(*writer >> (EPOCH_BITS + WARP_BITS)) - 1);
     }
     return true;

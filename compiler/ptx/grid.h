@@ -1,7 +1,7 @@
-/* Orders between CTAs: who reads what another CTA has stored to a workspace must know, by a counter,
- * that it was stored. A fence of the device makes stores done that a warp knows of; an atomic tells
- * its counter what is done, and learns, once a fence follows, what others told it. The CTAs run one
- * after another, so that without this any order would do.
+/* Orders between CTAs: who reads what another CTA has stored to a workspace must know, by a
+ * counter, that it was stored. A fence of the device makes stores done that a warp knows of; an
+ * atomic tells its counter what is done, and learns, once a fence follows, what others told it. The
+ * CTAs run one after another, so that without this any order would do.
  * Ownership: everything lives in the arena of the launch. */
 #ifndef ISOC_PTX_GRID_H
 #define ISOC_PTX_GRID_H

@@ -24,7 +24,7 @@ static bool touches_global(const PtxInst *i)
     }
 }
 
-/* Registers that a product reads or writes: accumulators, and the left operand in four registers. */
+/* Registers that a product reads or writes: accumulators, and perhaps the left operand. */
 static int product_registers(const PtxInst *i)
 {
     int n = i->vec * 4;

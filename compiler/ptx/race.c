@@ -1,6 +1,6 @@
 /* Clocks of warps and engines, and the last accesses to each two bytes of shared memory. A clock is
- * three: what is known of the threads, what of the warps' stores a fence has told to the engines, and
- * what of them a fence has made done for other CTAs. */
+ * three: what is known of the threads, what of the warps' stores a fence has told to the engines,
+ * and what of them a fence has made done for other CTAs. */
 #include "race.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The mutants of a kernel's PTX: each instruction dropped, its operands swapped, its opcode replaced
- * by a neighbour, its constants moved by one.
+/* The mutants of a kernel's PTX: each instruction dropped, its operands swapped, its opcode
+ * replaced by a neighbour, its constants moved by one.
  * Ownership: everything lives in the arena given. */
 #ifndef ISOC_TEST_PTX_MUTANTS_H
 #define ISOC_TEST_PTX_MUTANTS_H

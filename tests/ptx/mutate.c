@@ -1,7 +1,8 @@
 /* Mechanical mutation of a kernel's PTX; the proof on terms must refuse each mutant, or the mutant
  * survives.
  *
- *   mutate CONTRACT OP[/[join]NUMBER] [-j JOBS] [-o RESULTS] [-e EVERY] [-once] [-idle] [-list SURVIVORS]
+ *   mutate CONTRACT OP[/[join]NUMBER] [-j JOBS] [-o RESULTS] [-e EVERY] [-once] [-idle]
+ *          [-list SURVIVORS]
  *
  * NUMBER: of the op's kernels, or of its joins, in order of the manifest's launches. RESULTS gets
  * a line per mutant as it is judged; what it has already is not judged again. -e: every so many,
@@ -133,8 +134,8 @@ static void write_result(const Mutation *m, int i, const char *verdict, const ch
 {
     const Mutant *mutant = &m->all.v[i];
     Text out = {.arena = arena_new()};
-    text_printf(&out, "%016" PRIx64 " %d %s %s %.0f %d line %d %.*s\n", m->text, i, verdict, word, ms,
-                m->repeats[i], mutant->number, STR_FMT(mutant->shape));
+    text_printf(&out, "%016" PRIx64 " %d %s %s %.0f %d line %d %.*s\n", m->text, i, verdict, word,
+                ms, m->repeats[i], mutant->number, STR_FMT(mutant->shape));
     Str line = text_str(&out);
     FILE *file = m->options->results ? fopen(m->options->results, "a") : stdout;
     if (!file || fwrite(line.s, 1, (size_t)line.n, file) != (size_t)line.n)
@@ -331,7 +332,8 @@ int main(int argc, char **argv)
         bench_fail("mutate CONTRACT OP[/[join]NUMBER] [-j JOBS] [-o RESULTS] [-e EVERY] [-once] "
                    "[-list SURVIVORS]");
     Options options = read_options(argc, argv);
-    Mutation m = {.bench = bench_open(options.contract, true), .options = &options, .arena = arena_new()};
+    Mutation m = {.bench = bench_open(options.contract, true), .options = &options,
+                  .arena = arena_new()};
     Survivors *list = options.list ? survivors_open(options.list, m.arena) : NULL;
     char own[] = "/tmp/isoc-mutants-XXXXXX";
     if (!options.results) {
