@@ -121,6 +121,8 @@ class Patched(unittest.TestCase):
         self.assertEqual(self.model(self.ids, logits_to_keep=1).logits.shape, (3, 1, 512))
         patching.unpatch(self.model)
         patching.unpatch(self.model)
+        patching.patch(self.model, self.module)
+        patching.unpatch(self.model)
         self.assertTrue(torch.equal(self.model(self.ids).logits, before))
         with self.assertRaises(ValueError):
             patching.logprobs(self.model, self.ids)
