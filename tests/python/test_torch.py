@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -154,6 +155,45 @@ class Torch(unittest.TestCase):
             one = torch.autograd.grad(own, (x, self.w))
             for a, b in zip(one, torch.autograd.grad(other, (x, self.w))):
                 self.assertTrue(torch.equal(a, b))
+
+    def test_calls_that_look_the_same(self):
+        """What was looked at once is refused as before, and nothing of a call's values is kept."""
+        op, x, w = self.small.ops["shift"], bf16((3, 64), 1), bf16((16, 64), 2)
+        op._known.clear()
+        places = [torch.tensor(p, dtype=torch.int32) for p in ([1, 0, 1], [3, 2, 15], [0, 0, 0])]
+        for p in places:
+            self.assertTrue(torch.equal(op(x, w, positions=p), shift(x, w, p)))
+        self.assertEqual(len(op._known), 1)
+        out = torch.empty(3, 64, dtype=torch.bfloat16)
+        for p in places:
+            self.assertIs(op(x, w, out=out, positions=p), out)
+            self.assertTrue(torch.equal(out, shift(x, w, p)))
+        wide = torch.stack([x, x * 2], 1)
+        for half in (0, 1, 0):
+            self.assertTrue(torch.equal(op(wide[:, half], w, positions=places[1]),
+                                        shift(wide[:, half], w, places[1])))
+        self.assertEqual(len(op._known), 3)
+        for status, bad in ((isoc.Status.BAD_TENSOR, (x, w.float())),
+                            (isoc.Status.UNSUPPORTED, (x, w.clone().requires_grad_()))):
+            with self.assertRaises(isoc.IsoError) as caught:
+                op(*bad, positions=places[0])
+            self.assertEqual(caught.exception.status, status)
+        with self.assertRaises(isoc.IsoError):
+            op(x, w, positions=places[0][:2])
+        self.assertEqual(len(op._known), 3)
+
+    def test_looks_are_not_kept_for_ever(self):
+        op, w = self.small.ops["shift"], bf16((16, 64), 2)
+        with mock.patch("isoc.quick._MOST", 4):
+            for rows in range(1, 12):
+                x, p = bf16((rows, 64), 1), torch.arange(rows, dtype=torch.int32)
+                self.assertTrue(torch.equal(op(x, w, positions=p), shift(x, w, p)))
+                self.assertLessEqual(len(op._known), 4)
+
+    def test_without_a_formula(self):
+        norm = isoc.torch.function(self.op, name="no_formula")
+        with self.assertRaisesRegex(isoc.IsoError, "no reference="):
+            norm(self.x, self.w).sum().backward()
 
     def test_readme(self):
         folder, names = os.path.join(CUBINS, "readme"), {}

@@ -23,8 +23,11 @@ from .op import Op
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.int32)
 _KEYWORDS = ("rows", "positions", "sequences", "starts")
+# By hand, not by torch.library.custom_op, whose own checks of every call take longer than the call.
+_library = torch.library.Library("isoc", "FRAGMENT")
 _made: dict[str, tuple[Op, Callable[..., Any]]] = {}
 
+_ABSENT = (None,) * len(_KEYWORDS)
 Reference = Callable[..., "torch.Tensor | Sequence[torch.Tensor]"]
 
 
@@ -57,12 +60,11 @@ def function(op: Op, reference: Reference | None = None, *, name: str | None = N
     name = name or _name(op)
     if name in _made:
         raise ValueError(f"isoc::{name} is an operator already; pass another name=")
-    operator = torch.library.custom_op(f"isoc::{name}", _run(op), mutates_args=(),
-                                       schema=_schema(op))
-    operator.register_fake(_fake(op))
-    if reference is not None:
-        _register_gradient(op, operator, reference)
-    _made[name] = (op, _checked(op, operator))
+    _library.define(name + _schema(op), tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, _run(op), "CompositeExplicitAutograd")
+    torch.library.register_fake(f"isoc::{name}", _fake(op), lib=_library)
+    _register_gradient(op, name, reference)
+    _made[name] = (op, _checked(op, getattr(torch.ops.isoc, name).default))
     return _made[name][1]
 
 
@@ -83,11 +85,10 @@ def _schema(op: Op) -> str:
 def _run(op: Op) -> Callable[..., Any]:
     n = len(op.params)
 
-    def run(*args: Any, **named: Any) -> Any:
-        named.update(zip(_KEYWORDS, args[n:]))
-        starts = named.pop("starts", None)
-        with torch.no_grad():
-            return op(*args[:n], keys=None if starts is None else Keys(starts=starts), **named)
+    def run(*args: Any) -> Any:
+        rows, positions, sequences, starts = args[n:] + _ABSENT[len(args) - n:]
+        return op._run(args[:n], None, rows, (None, positions, sequences),
+                       None if starts is None else Keys(starts=starts), graded=False)
 
     return run
 
@@ -116,44 +117,71 @@ def _checked(op: Op, operator: Any) -> Callable[..., Any]:
     wanted = tuple(_DTYPES[slot.dtype] for slot in slots)
 
     def call(*params: torch.Tensor, **named: Any) -> Any:
+        for x, dtype in zip(params, wanted):
+            if x.dtype is not dtype:
+                _refuse(params)
+        return operator(*params, **named)
+
+    def _refuse(params: Sequence[torch.Tensor]) -> None:
         for x, dtype, slot in zip(params, wanted, slots):
             if x.dtype != dtype:
                 raise TypeError(f"op {op.name}: tensor {slot.name} has dtype {x.dtype}, the "
                                 f"contract says {dtype}")
-        return operator(*params, **named)
 
     call.__name__ = call.__qualname__ = op.name
-    call.__doc__ = f"{op!r} as the operator {operator._qualname}."
+    call.__doc__ = f"{op!r} as the operator {operator}."
     return call
 
 
 # ---- gradients ------------------------------------------------------------------------------
 
 
-def _register_gradient(op: Op, operator: Any, reference: Reference) -> None:
-    n = len(op.params)
+def _register_gradient(op: Op, name: str, reference: Reference | None) -> None:
+    """By hand too: torch.library.register_autograd takes three times as long in every call."""
+    n, operator = len(op.params), getattr(torch.ops.isoc, name).default
+    below, after = torch._C._AutoDispatchBelowAutograd, torch._C._after_autograd_keyset
 
-    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.rows, *coordinates = inputs[n:]
-        ctx.save_for_backward(*inputs[:n], *coordinates)
+    def forward(ctx: Any, keyset: Any, *args: Any) -> Any:
+        given = args + _ABSENT[len(args) - n:]
+        ctx.rows, ctx.count = given[n], len(args)
+        ctx.save_for_backward(*given[:n], *given[n + 1:])
+        with below():
+            return operator.redispatch(keyset & after, *args)
 
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        if reference is None:
+            raise _native.error(Status.UNSUPPORTED, f"op {op.name} has no reference= to take "
+                                                    "gradients of")
         saved = ctx.saved_tensors  # once: checkpoints unpack a tensor no second time
-        params, given = saved[:n], dict(zip(_KEYWORDS, (ctx.rows, *saved[n:])))
-        named = {key: value for key, value in given.items() if value is not None}
-        wanted = [i for i in range(n) if ctx.needs_input_grad[i]]
-        found: list[Any] = [None] * (n + len(_KEYWORDS))
-        with torch.enable_grad():
-            again = [p.detach().requires_grad_(True) if i in wanted else p
-                     for i, p in enumerate(params)]
-            outs = reference(*again, **named)
-            outs = [outs] if isinstance(outs, torch.Tensor) else list(outs)
-            # A result that depends on no parameter that is asked for has no gradient to give.
-            pairs = [(o, g) for o, g in zip(outs, gradients) if o.requires_grad and g is not None]
-            grads = torch.autograd.grad([o for o, _ in pairs], [again[i] for i in wanted],
-                                        [g for _, g in pairs], allow_unused=True)
-        for i, gradient in zip(wanted, grads):
-            found[i] = gradient
+        wanted = [i for i in range(n) if ctx.needs_input_grad[1 + i]]
+        found: list[Any] = [None] * (1 + ctx.count)
+        named = dict(zip(_KEYWORDS, (ctx.rows, *saved[n:])))
+        for i, gradient in zip(wanted, _gradients(reference, saved[:n], named, wanted, gradients)):
+            found[1 + i] = gradient
         return tuple(found)
 
-    operator.register_autograd(backward, setup_context=setup)
+    function_ = type(f"{op.name}_backward", (torch.autograd.Function,),
+                     {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+
+    def run(keyset: Any, *args: Any) -> Any:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+            return function_.apply(keyset, *args)
+        with below():
+            return operator.redispatch(keyset & after, *args)
+
+    _library.impl(name, run, "Autograd", with_keyset=True)
+
+
+def _gradients(reference: Reference, params: Sequence[torch.Tensor], named: dict[str, Any],
+               wanted: list[int], gradients: Sequence[torch.Tensor]) -> Sequence[Any]:
+    """Of the parameters that are wanted, by computing the formula once more."""
+    named = {key: value for key, value in named.items() if value is not None}
+    with torch.enable_grad():
+        again = [p.detach().requires_grad_(True) if i in wanted else p
+                 for i, p in enumerate(params)]
+        outs = reference(*again, **named)
+        outs = [outs] if isinstance(outs, torch.Tensor) else list(outs)
+        # A result that depends on no parameter that is asked for has no gradient to give.
+        pairs = [(o, g) for o, g in zip(outs, gradients) if o.requires_grad and g is not None]
+        return torch.autograd.grad([o for o, _ in pairs], [again[i] for i in wanted],
+                                   [g for _, g in pairs], allow_unused=True)
