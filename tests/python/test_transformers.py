@@ -2,6 +2,7 @@
 
 import tempfile
 import unittest
+from unittest import mock
 
 import isoc
 
@@ -9,7 +10,8 @@ from support import load
 
 try:
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+    from transformers import (AttentionInterface, AttentionMaskInterface, LlamaConfig,
+                              LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
     import isoc.transformers as patching
 except ImportError as missing:
@@ -126,6 +128,88 @@ class Patched(unittest.TestCase):
         self.assertTrue(torch.equal(self.model(self.ids).logits, before))
         with self.assertRaises(ValueError):
             patching.logprobs(self.model, self.ids)
+
+
+class Registry(unittest.TestCase):
+    """The contract's attention alone, as transformers' models call it."""
+
+    @classmethod
+    def setUpClass(cls):
+        patching.register_attention(load("tiny"), name="isoc-test")
+
+    def setUp(self):
+        torch.manual_seed(2)
+        self.attend = AttentionInterface()["isoc-test"]
+        self.q, self.k, self.v = (torch.randn(3, n, 12, 64).bfloat16() for n in (4, 2, 2))
+        self.mask = torch.ones(3, 12, dtype=torch.bool)
+        self.mask[1, 7:] = False
+        self.mask[2, :4] = False
+        self.module = torch.nn.Module()
+
+    def run_(self, q, k, v, mask=None, **named):
+        return self.attend(self.module, q, k, v, mask, scaling=0.125, **named)[0]
+
+    def alone(self, row):
+        """By the op itself."""
+        q, k, v = (x[row, :, self.mask[row]].transpose(0, 1) for x in (self.q, self.k, self.v))
+        return load("tiny").ops["attention"](
+            q, k[None], v[None], positions=torch.arange(len(q), dtype=torch.int32),
+            sequences=torch.zeros(len(q), dtype=torch.int32))[0]
+
+    def test_padded_packed_and_cached_rows_are_those_alone(self):
+        padded = self.run_(self.q, self.k, self.v, self.mask)
+        self.assertEqual((padded.shape, padded[1, 7:].any().item()), ((3, 12, 4, 64), False))
+        parts = [[x[row:row + 1, :, self.mask[row]] for x in (self.q, self.k, self.v)]
+                 for row in range(3)]
+        ids = torch.cat([torch.arange(p[0].shape[2]) for p in parts]).unsqueeze(0)
+        packed = self.run_(*(torch.cat(x, 2) for x in zip(*parts)), position_ids=ids)
+        cached = self.run_(self.q[:, :, 9:], self.k, self.v, self.mask)
+        first = 0
+        for row in range(3):
+            own = self.alone(row)
+            self.assertTrue(torch.equal(padded[row, self.mask[row]], own))
+            self.assertTrue(torch.equal(packed[0, first:first + len(own)], own))
+            late = self.mask[row, 9:]
+            self.assertTrue(torch.equal(cached[row, late], padded[row, 9:][late]))
+            first += len(own)
+
+    def test_a_model_with_it(self):
+        model, ids = qwen(), torch.randint(0, 512, (2, 12))
+        mask = torch.ones_like(ids)
+        mask[0, :5] = 0
+
+        def losses():
+            model.zero_grad()
+            loss = model(ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+            loss.backward()
+            made = {n: p.grad.float() for n, p in model.named_parameters()}
+            text = model.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
+            return loss.item(), made, text
+
+        stock, gradients, text = losses()
+        called = mock.Mock(side_effect=self.attend)
+        AttentionInterface.register("isoc-counted", called)
+        AttentionMaskInterface.register("isoc-counted", AttentionMaskInterface()["isoc-test"])
+        model.set_attn_implementation("isoc-counted")
+        own, ours, drawn = losses()
+        self.assertEqual(called.call_count, 2 * (1 + 4))  # layers, by the loss and the tokens
+        self.assertAlmostEqual(own, stock, delta=0.01 * stock)
+        for name, gradient in gradients.items():
+            self.assertLess(float((ours[name] - gradient).norm() / gradient.norm()), 0.05, name)
+        self.assertEqual(drawn.shape, text.shape)
+
+    def test_what_it_does_not_compute(self):
+        for word, named in (("dropout", {"dropout": 0.1}), ("sliding_window", {"sliding_window": 8}),
+                            ("is_causal", {"is_causal": False}), ("softcap", {"softcap": 30.0})):
+            with self.assertRaises(isoc.IsoError) as caught:
+                self.run_(self.q, self.k, self.v, **named)
+            self.assertIn(word, str(caught.exception))
+        with self.assertRaises(isoc.IsoError) as caught:
+            self.attend(self.module, self.q, self.k, self.v, None, scaling=0.5)
+        self.assertIn("scaling", str(caught.exception))
+        with self.assertRaises(isoc.IsoError) as caught:
+            self.run_(self.q, self.k, self.v, self.mask[:, None, None])
+        self.assertIn("attention mask", str(caught.exception))
 
 
 class Refused(unittest.TestCase):

@@ -90,6 +90,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, positions: Tensor, sequences: Ten
               starts: Tensor) -> tuple[Tensor, Tensor]:
     """Causal, sequence by sequence of a packed batch: q [rows, heads, head_dim], k and v
     [1, rows, kv_heads, head_dim]. The log-sum-exp has no gradient to give."""
+    if q.shape[0] != k.shape[1]:
+        raise ValueError("gradients of attention are of whole sequences: there are "
+                         f"{k.shape[1]} keys for {q.shape[0]} queries")
     ends = [*starts.tolist()[1:], q.shape[0]]
     outs = []
     for lo, hi in zip(starts.tolist(), ends):

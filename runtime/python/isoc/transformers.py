@@ -24,7 +24,10 @@ from . import _native
 from .errors import Status
 from .module import Module
 from .references import formulas as _formulas
+from .registry import register_attention
 from .torch import function
+
+__all__ = ["logprobs", "patch", "register_attention", "unpatch"]
 
 _APART = 0.2  # of a token's logits' norm
 _patches = itertools.count()  # operators' names are made once
