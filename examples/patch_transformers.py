@@ -4,7 +4,7 @@
 
 CHECKPOINT is a folder that transformers loads, or a JSON file with a config, whose weights are then
 drawn by a seed. The sampler answers random prompts; the patched model and the stock one score what
-it drew. With --steps both train on it, and the losses are printed side by side.
+it drew. With --steps their gradients are compared, and both train on it, their losses side by side.
 """
 
 import argparse
@@ -96,6 +96,16 @@ def gradients(model, answers, device):
     return made
 
 
+def compare_gradients(model, stock, answers, device):
+    """Patched from stock, and how far each is from the same model in f32: roundings' own noise."""
+    exact = copy.deepcopy(stock).float()
+    a, b, c = (gradients(m, answers, device) for m in (model, stock, exact))
+    for name, gradient in b.items():
+        apart, own, other = (float((x - y).norm() / y.norm()) for x, y in
+                             ((a[name], gradient), (a[name], c[name]), (gradient, c[name])))
+        print(f"gradient of {name}: {apart:.4f} from stock; from f32 {own:.4f}, stock {other:.4f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("contract")
@@ -117,9 +127,7 @@ def main():
                                                                     attention_mask=mask),
             answers, options.device)
     if options.steps:
-        a, b = (gradients(m, answers, options.device) for m in (model, stock))
-        for name, gradient in b.items():
-            print(f"gradient of {name}: {float((a[name] - gradient).norm() / gradient.norm()):.4f}")
+        compare_gradients(model, stock, answers, options.device)
         pairs = zip(losses(model, answers, options.device, options.steps),
                     losses(stock, answers, options.device, options.steps))
         for step, (own, other) in enumerate(pairs):
