@@ -1,4 +1,6 @@
-"""python -m isoc replay RECEIPT --model FILE --weights WEIGHTS [--device cpu]
+"""isoc-replay RECEIPT --model FILE --weights WEIGHTS [--device cpu]
+
+Also `python -m isoc replay`; the name `isoc` is the compiler's.
 
 Draws what a receipt is of once more and compares every token and every bit. Exit codes: 0 equal,
 1 they differ, 2 usage, 3 the receipt is of another contract or other weights, or something failed.
@@ -26,7 +28,12 @@ def _replay(options: argparse.Namespace) -> int:
     return 1 if differ else 0
 
 
-def main() -> int:
+def replay() -> int:
+    """The wheel's command isoc-replay."""
+    return main(["replay", *sys.argv[1:]])
+
+
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m isoc")
     commands = parser.add_subparsers(dest="command", required=True)
     replay = commands.add_parser("replay", help="draw what a receipt is of once more")
@@ -35,7 +42,7 @@ def main() -> int:
     replay.add_argument("--weights", required=True, help="a folder, a file, or seed:N")
     replay.add_argument("--layout", help="of one rank; the contract on one rank if not given")
     replay.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         return _replay(options)
     except (IsoError, OSError, ValueError) as problem:
