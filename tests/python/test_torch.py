@@ -190,6 +190,32 @@ class Torch(unittest.TestCase):
                 self.assertTrue(torch.equal(op(x, w, positions=p), shift(x, w, p)))
                 self.assertLessEqual(len(op._known), 4)
 
+    def test_those_who_look_at_operators_see_one(self):
+        """Plain calls go past torch's dispatcher; modes, tracers and profilers do not notice."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen = []
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                seen.append(str(func))
+                return func(*args, **(kwargs or {}))
+
+        name = "isoc." + isoc.torch._name(self.op)
+        x, w = self.x.detach(), self.w.detach()
+        self.norm(x, w)
+        with Mode():
+            self.norm(x, w)
+        graph = make_fx(self.norm)(x, w)
+        with torch.profiler.profile() as profile:
+            self.norm(x, w)
+        self.assertIn(name, "".join(seen))
+        self.assertIn(name, graph.code)
+        self.assertIn(name.replace(".", "::"), [event.name for event in profile.events()])
+        self.assertTrue(torch.equal(torch.func.vmap(lambda y: self.norm(y, w))(x[None])[0],
+                                    self.norm(x, w)))
+
     def test_without_a_formula(self):
         norm = isoc.torch.function(self.op, name="no_formula")
         with self.assertRaisesRegex(isoc.IsoError, "no reference="):

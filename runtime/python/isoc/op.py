@@ -96,6 +96,10 @@ class Op:
         arrow = f"({', '.join(self.params)}) -> {', '.join(self.results)}"
         return f"<isoc.Op {self.name}{arrow}{where}>"
 
+    def _alive(self) -> ctypes.c_void_p:
+        self.module._alive()
+        return self._handle
+
     # ---- what it takes ----
 
     def _tensor(self, phase: int, rows: int, index: int) -> tuple[_native.Tensor, str]:
@@ -220,16 +224,13 @@ class Op:
         outs = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if places[0] is places[1] is places[2] is None:
             places = ()
-        said = quick.look((*params, *outs, *places), (len(params), len(places), rows, schedule),
-                          keys, graded)
-        known = self._known.get(said)
-        if known is not None:
-            result = known.run((*params, *outs), places, keys)
-            if result is not None:
-                return result
+        result, look = quick.run(self, params + outs, (len(params), len(places), rows, schedule),
+                                 places, keys, graded and quick.graded())
+        if result is not None:
+            return result
         with _AS_IT_IS if graded else sys.modules["torch"].no_grad():
             call = self._run_in_full(params, {}, out, rows, places or _NOWHERE, keys, schedule)
-        quick.keep(self, said, call, bool(outs), keys)
+        quick.keep(self, look, call, bool(outs))
         return call.result()
 
     def _run_in_full(self, params: tuple[Any, ...], named: dict[str, Any], out: Any,

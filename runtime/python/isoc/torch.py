@@ -15,7 +15,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from . import _native
+from . import _native, quick
 from ._native import RUN
 from .errors import Status
 from .keys import Keys
@@ -63,8 +63,8 @@ def function(op: Op, reference: Reference | None = None, *, name: str | None = N
     _library.define(name + _schema(op), tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, _run(op), "CompositeExplicitAutograd")
     torch.library.register_fake(f"isoc::{name}", _fake(op), lib=_library)
-    _register_gradient(op, name, reference)
-    _made[name] = (op, _checked(op, getattr(torch.ops.isoc, name).default))
+    graph = _register_gradient(op, name, reference)
+    _made[name] = (op, _checked(op, getattr(torch.ops.isoc, name).default, graph))
     return _made[name][1]
 
 
@@ -86,11 +86,15 @@ def _run(op: Op) -> Callable[..., Any]:
     n = len(op.params)
 
     def run(*args: Any) -> Any:
-        rows, positions, sequences, starts = args[n:] + _ABSENT[len(args) - n:]
-        return op._run(args[:n], None, rows, (None, positions, sequences),
-                       None if starts is None else Keys(starts=starts), graded=False)
+        return _run_op(op, args[:n], args[n:] + _ABSENT[len(args) - n:])
 
     return run
+
+
+def _run_op(op: Op, params: tuple[Any, ...], places: tuple[Any, ...]) -> Any:
+    rows, positions, sequences, starts = places
+    return op._run(params, None, rows, (None, positions, sequences),
+                   None if starts is None else Keys(starts=starts), graded=False)
 
 
 def _fake(op: Op) -> Callable[..., Any]:
@@ -111,16 +115,32 @@ def _fake(op: Op) -> Callable[..., Any]:
     return fake
 
 
-def _checked(op: Op, operator: Any) -> Callable[..., Any]:
-    """The operator, refusing dtypes also while it is only traced."""
+def _elsewhere() -> bool:
+    """Whether someone looks at operators as they are called: then they are called as such."""
+    c = torch._C
+    return bool(c._len_torch_dispatch_stack() or c._len_torch_function_stack()
+                or c._are_functorch_transforms_active() or c._get_tracing_state() is not None
+                or torch.autograd._profiler_enabled())
+
+
+def _checked(op: Op, operator: Any, graph: Any) -> Callable[..., Any]:
+    """The operator, refusing dtypes also while it is only traced. Plain tensors are brought to the
+    op past torch's dispatcher, whose two turns in Python take longer than the call."""
     slots = op._slots_of(RUN)[:len(op.params)]
     wanted = tuple(_DTYPES[slot.dtype] for slot in slots)
 
-    def call(*params: torch.Tensor, **named: Any) -> Any:
+    def call(*params: torch.Tensor, rows: int | None = None,
+             positions: torch.Tensor | None = None, sequences: torch.Tensor | None = None,
+             starts: torch.Tensor | None = None) -> Any:
         for x, dtype in zip(params, wanted):
-            if x.dtype is not dtype:
+            if x.dtype != dtype:
                 _refuse(params)
-        return operator(*params, **named)
+        places = (rows, positions, sequences, starts)
+        if not torch.compiler.is_compiling() and quick.plain(params) and not _elsewhere():
+            if torch.is_grad_enabled() and torch._C._any_requires_grad(*params):
+                return graph.apply(None, *params, *places)
+            return _run_op(op, params, places)
+        return operator(*params, *places)
 
     def _refuse(params: Sequence[torch.Tensor]) -> None:
         for x, dtype, slot in zip(params, wanted, slots):
@@ -136,8 +156,9 @@ def _checked(op: Op, operator: Any) -> Callable[..., Any]:
 # ---- gradients ------------------------------------------------------------------------------
 
 
-def _register_gradient(op: Op, name: str, reference: Reference | None) -> None:
-    """By hand too: torch.library.register_autograd takes three times as long in every call."""
+def _register_gradient(op: Op, name: str, reference: Reference | None) -> Any:
+    """By hand too: torch.library.register_autograd takes three times as long in every call. Its
+    first argument is the dispatcher's keys, None past the dispatcher."""
     n, operator = len(op.params), getattr(torch.ops.isoc, name).default
     below, after = torch._C._AutoDispatchBelowAutograd, torch._C._after_autograd_keyset
 
@@ -145,6 +166,8 @@ def _register_gradient(op: Op, name: str, reference: Reference | None) -> None:
         given = args + _ABSENT[len(args) - n:]
         ctx.rows, ctx.count = given[n], len(args)
         ctx.save_for_backward(*given[:n], *given[n + 1:])
+        if keyset is None:
+            return _run_op(op, args[:n], args[n:])
         with below():
             return operator.redispatch(keyset & after, *args)
 
@@ -160,16 +183,17 @@ def _register_gradient(op: Op, name: str, reference: Reference | None) -> None:
             found[1 + i] = gradient
         return tuple(found)
 
-    function_ = type(f"{op.name}_backward", (torch.autograd.Function,),
-                     {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    graph: Any = type(f"{op.name}_backward", (torch.autograd.Function,),
+                      {"forward": staticmethod(forward), "backward": staticmethod(backward)})
 
     def run(keyset: Any, *args: Any) -> Any:
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
-            return function_.apply(keyset, *args)
+            return graph.apply(keyset, *args)
         with below():
             return operator.redispatch(keyset & after, *args)
 
     _library.impl(name, run, "Autograd", with_keyset=True)
+    return graph
 
 
 def _gradients(reference: Reference, params: Sequence[torch.Tensor], named: dict[str, Any],
