@@ -83,7 +83,8 @@ class Op:
         _native.check(lib.iso_op_tensors(handle, n_params, n_results))
         self._n_params = n_params.value
         self._n = n_params.value + n_results.value
-        names = tuple(slot.name for slot in self._slots_of(RUN))
+        self._run_slots = self._slots_of(RUN)
+        names = tuple(slot.name for slot in self._run_slots)
         self._packed = ctypes.c_char * (_native.TENSOR.size * self._n)
         self.params = names[:self._n_params]
         self.results = names[self._n_params:]

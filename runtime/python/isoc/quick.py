@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Iterable
 
 from . import _native, memory
+from ._native import CUDA
 from .keys import Keys
 
 if TYPE_CHECKING:
@@ -32,20 +33,23 @@ _plain: set[type] = set()  # torch.Tensor and Parameter, once there is torch
 _empty: Any = None
 _stream: Any = None  # the current one's CUstream, by GPU
 _gpu: Any = None  # the current one
-_NEVER_NEGATED: frozenset[Any] = frozenset()  # dtypes of no part of a complex number
+_gpus = 0
+_dtypes: tuple[Any, ...] = ()  # torch's, by ours
+_INT32 = 3
 
 
 def learn() -> None:
     """Notes torch's functions, if it was imported meanwhile."""
-    global _NEVER_NEGATED, graded, _empty, _stream, _gpu
+    global graded, _empty, _stream, _gpu, _gpus, _dtypes
     torch = sys.modules.get("torch")
     if not hasattr(torch, "nn"):
         return
     graded, _empty = torch.is_grad_enabled, torch.empty_like
-    _NEVER_NEGATED = frozenset((torch.bfloat16, torch.int32))
+    _dtypes = (torch.bfloat16, torch.float16, torch.float32, torch.int32)
     if torch.cuda.is_available():
         _stream = getattr(torch._C, "_cuda_getCurrentRawStream", memory.current_stream)
         _gpu = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        _gpus = torch.cuda.device_count()
     _plain.update((torch.Tensor, torch.nn.Parameter))
 
 
@@ -76,28 +80,30 @@ def run(op: "Op", tensors: tuple[Any, ...], numbers: tuple[Any, ...], places: tu
         The results, or None where no such call is known; and the look by which to keep this one,
         None for what is not kept.
     """
+    if not _plain:
+        return None, None
     said: list[Any] = [numbers]
     addresses = []
-    for x in tensors:
-        if type(x) not in _plain or (lost and x.requires_grad):
+    cuda = op.module._device == CUDA
+    for x, slot in zip(tensors, op._run_slots):
+        dtype = x.dtype if type(x) in _plain else None
+        if (dtype is not _dtypes[slot.dtype] or (lost and x.requires_grad)
+                or not (x.is_cuda if cuda else x.is_cpu) or (dtype is not _dtypes[0] and x.is_neg())
+                or (_gpus > 1 and cuda and x.get_device() != op.module._index)):
             return None, None
-        dtype = x.dtype
-        if dtype not in _NEVER_NEGATED and x.is_neg():
-            return None, None
-        said += dtype, x.device, x.shape, x.is_contiguous() or x.stride()
+        said.append(x.shape if x.is_contiguous() else (x.shape, x.stride()))
         addresses.append(x.data_ptr())
     live = positions = sequences = where = 0
     if places or keys is not None:
-        more = places if keys is None else (*places, *keys[:3])
-        at = _look(more, said)
+        at = _look(op, cuda, places if keys is None else (*places, keys[0], keys[1]), said)
         if at is None:
             return None, None
         if places:
             live, positions, sequences = at[:3]
         if keys is not None:
-            said.append(keys[3:])
-            stride = 0 if keys.block_table is None else keys.block_table.stride(0)
-            packed = _KeysBytes.from_buffer_copy(_KEYS.pack(*at[-3:], stride, *keys[3:]))
+            packed = _packed(op, cuda, keys, at[-2:], said)
+            if packed is None:
+                return None, None
             where = ctypes.addressof(packed)
     look = tuple(said)
     known = op._known.get(look)
@@ -123,19 +129,38 @@ def run(op: "Op", tensors: tuple[Any, ...], numbers: tuple[Any, ...], places: tu
     return (results[0] if len(results) == 1 else tuple(results)), look
 
 
-def _look(xs: tuple[Any, ...], said: list[Any]) -> list[int] | None:
-    """The addresses of tensors of integers, 0 for None; what they look like is added."""
+def _is_there(op: "Op", cuda: bool, x: Any) -> bool:
+    """Whether x is int32 of torch's on the module's device."""
+    return (type(x) in _plain and x.dtype is _dtypes[_INT32] and (x.is_cuda if cuda else x.is_cpu)
+            and (_gpus <= 1 or not cuda or x.get_device() == op.module._index))
+
+
+def _look(op: "Op", cuda: bool, xs: tuple[Any, ...], said: list[Any]) -> list[int] | None:
+    """The addresses of rows of integers, 0 for None; how long they are is added."""
     at = []
     for x in xs:
         if x is None:
             said.append(None)
             at.append(0)
-        elif type(x) in _plain:
-            said += x.dtype, x.device, x.shape, x.is_contiguous() or x.stride()
+        elif _is_there(op, cuda, x) and x.is_contiguous():
+            said.append(x.numel())
             at.append(x.data_ptr())
         else:
             return None
     return at
+
+
+def _packed(op: "Op", cuda: bool, keys: Keys, at: list[int], said: list[Any]) -> Any:
+    """The structure of keys; what they look like, but for their first two tensors, is added."""
+    table, numbers = keys[2], keys[3:]
+    address = stride = 0
+    said.append(numbers)
+    if table is not None:
+        if not _is_there(op, cuda, table):
+            return None
+        address, stride = table.data_ptr(), table.stride(0)
+        said.append((table.shape, table.stride()))
+    return _KeysBytes.from_buffer_copy(_KEYS.pack(*at, address, stride, *numbers))
 
 
 class Known:
