@@ -76,10 +76,11 @@ void exec_top_row(const Top *top, const float *scores, i64 n, i64 step, ExecScra
 
 /* ---- all rows of a scope --------------------------------------------------------------------- */
 
+/* As many as there are: none. */
 static int dim_of(const ExecSpace *space, int atom)
 {
     int d = 0;
-    while (space->dim[d].atom != atom)
+    while (d < space->n && space->dim[d].atom != atom)
         d++;
     return d;
 }
@@ -93,7 +94,8 @@ void exec_top(ExecScope *scope, const DagNode *node, const i64 *stride, float *o
     ExecScope inner = {.call = scope->call, .scratch = scope->scratch, .parent = scope,
                        .space = scope->space, .fresh = (u64)1 << top->atom};
     int tokens = dim_of(&scope->space, top->tokens), picks = dim_of(&scope->space, top->picks);
-    int last = inner.space.n++;
+    int last = dim_of(&scope->space, top->atom);
+    inner.space.n += last == inner.space.n;
     inner.space.dim[last] = exec_whole_axis(scope->scratch, top->atom, n);
     exec_scope_start(&inner);
     const ExecValue *scores = exec_eval(&inner, node->args[0]);

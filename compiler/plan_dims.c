@@ -123,36 +123,37 @@ int binding_looked_up(const Binding *binding)
     return binding->fixes[i].atom;
 }
 
-/* Binds the parameter of the indices too. */
+/* Binds the tensor of the indices too: a parameter, or the result that the kernel ranks for. */
 static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
 {
-    int by = -1, others = 0;
+    const Fix *by = NULL;
+    int others = 0;
     const Str name = plan_tensor(planner, binding)->name.text;
     binding->lookup = -1;
     for (int i = 0; i < binding->n_fixes; i++)
         if (binding->fixes[i].at < 0) {
-            if (by >= 0)
+            if (by)
                 return plan_misfit(planner, "%.*s is read at two indices from parameters",
                                    STR_FMT(name));
-            const Tensor *index = fix_tensor(planner->op->op, &binding->fixes[i]);
-            if (fix_is_result(&binding->fixes[i]) || index->n_axes > 1)
-                return plan_misfit(planner, "%.*s is read at indices of slots, or at indices that "
-                                   "the op sets", STR_FMT(name));
-            by = (int)~binding->fixes[i].at;
+            by = &binding->fixes[i];
         }
-    if (by < 0)
+    if (!by)
         return true;
     if (kernel->family == FAMILY_GEMM)
         return plan_misfit(planner, "%.*s is read at indices from a parameter", STR_FMT(name));
+    if (fix_is_result(by) && kernel->family != FAMILY_TOP)
+        return plan_misfit(planner, "%.*s is read at indices that the op sets", STR_FMT(name));
     for (int i = 0; i < kernel->n_bindings; i++)
         others += kernel->bindings[i].lookup >= 0;
     if (others == MAX_LOOKUPS)
         return plan_misfit(planner, "more than %d operands are read at indices from parameters",
                            MAX_LOOKUPS);
-    if (by == binding->tensor)
+    i64 tensor = ~by->at - (fix_is_result(by) ? FIX_RESULT : 0);
+    if (!fix_is_result(by) && tensor == binding->tensor)
         binding->lookup = kernel->n_bindings;
     else
-        binding->lookup = plan_bind(planner, kernel, false, by, NULL, 0, binding->group);
+        binding->lookup = plan_bind(planner, kernel, fix_is_result(by), (int)tensor, NULL, 0,
+                                    binding->group);
     return binding->lookup >= 0;
 }
 

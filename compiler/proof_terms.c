@@ -201,6 +201,15 @@ static int reduce_index(const OpDag *op, const DagNode *node)
     return -1;
 }
 
+/* As Fix.at: what the kernel's binding is looked up by. */
+static i64 looked_up_by(const Kernel *kernel, const Binding *binding)
+{
+    if (binding->lookup < 0)
+        return 0;
+    const Binding *by = &kernel->bindings[binding->lookup];
+    return ~(i64)(by->tensor + (by->result ? FIX_RESULT : 0));
+}
+
 static void add_input(Expression *e, const DagNode *node, Text *text)
 {
     const Binding *found = NULL;
@@ -215,7 +224,7 @@ static void add_input(Expression *e, const DagNode *node, Text *text)
     for (int i = 0; i < node->n_fixes; i++) {
         i64 at = node->fixes[i].at;
         if (found && at < 0)
-            at = found->lookup < 0 ? 0 : ~(i64)e->kernel->bindings[found->lookup].tensor;
+            at = looked_up_by(e->kernel, found);
         text_printf(text, " %d %lld", node->fixes[i].atom, (long long)at);
     }
 }

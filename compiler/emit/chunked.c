@@ -12,8 +12,7 @@ static const char *held_by(const Chunked *c, int binding)
     return tensor->index_of ? "int" : expr_held(tensor->type);
 }
 
-/* Which of the kernel's lookups the binding has. */
-static int lookup_number(const Chunked *c, int binding)
+int chunked_lookup(const Chunked *c, int binding)
 {
     int n = 0;
     for (int i = 0; i < binding; i++)
@@ -28,9 +27,17 @@ static bool looks_up_inside(const Chunked *c, int binding)
     return by >= 0 && has_inner(c, by);
 }
 
+/* At what the kernel ranks for a slot: a lane's own. */
+static bool looks_up_slot(const Chunked *c, int binding)
+{
+    int by = c->k->kernel->bindings[binding].lookup;
+    return by >= 0 && c->k->kernel->bindings[by].result;
+}
+
 static bool looks_up_row(const Chunked *c, int binding)
 {
-    return c->k->kernel->bindings[binding].lookup >= 0 && !looks_up_inside(c, binding);
+    return c->k->kernel->bindings[binding].lookup >= 0 && !looks_up_inside(c, binding) &&
+           !looks_up_slot(c, binding);
 }
 
 static Str row_input(void *user, const DagNode *node)
@@ -133,14 +140,14 @@ static void pointer(Chunked *c, int binding)
     bool own = b->lookup == binding;
     if (looks_up_row(c, binding) && !own) {
         writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
-                    binding, b->lookup, lookup_number(c, binding));
+                    binding, b->lookup, chunked_lookup(c, binding));
         text_printf(&at, " + (l%d < 0 ? 0 : l%d)", binding, binding);
     }
     writer_line(&c->k->body, "%s%s *const p%d = (%s%s *)map.view[%d].ptr%.*s;", constant, type,
                 binding, constant, type, binding, STR_FMT(text_str(&at)));
     if (own)
         writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
-                    binding, binding, lookup_number(c, binding));
+                    binding, binding, chunked_lookup(c, binding));
     if (has_inner(c, binding))
         writer_line(&c->k->body, "const long long s%d = map.view[%d].stride[%d];", binding,
                     binding, c->inner);
@@ -179,7 +186,7 @@ static void packs(Chunked *c, int width, const DagNode *const *values, int n)
         if (looks_up_inside(c, b))
             writer_line(w, "iso_load_looked_up(x%d, p%d, map.view[%d].stride[%d], p%d, s%d, "
                            "map.lookup[%d], i, n);", b, b, b, c->inner, by, by,
-                        lookup_number(c, b));
+                        chunked_lookup(c, b));
         else if (looks_up_row(c, b))
             writer_line(w, "iso_load(x%d, p%d, s%d, i, l%d < 0 ? 0 : n, wide && l%d >= 0);", b, b,
                         b, b, b);

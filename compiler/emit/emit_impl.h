@@ -99,6 +99,8 @@ void chunked_init(Chunked *c, KernelText *k, int inner);
 void chunked_extents(Chunked *c);
 /* From `row`: indices iD of the outer dims, pointers, steps, and `vector`. */
 void chunked_row(Chunked *c);
+/* Which of the kernel's lookups the binding has. */
+int chunked_lookup(const Chunked *c, int binding);
 /* "const auto NAME = [&](long long i, int n, bool widePARAMETERS) {" with the packs that the
  * values read; then the loop over the chunk's elements e and its scope. The caller closes both. */
 void chunked_open(Chunked *c, const char *name, const char *parameters, int width,

@@ -60,12 +60,16 @@ static Str slot_input(void *user, const DagNode *node)
 {
     const Chunked *c = user;
     int b = kernel_input(c->k->kernel, -1, node);
-    Text at = {.arena = c->k->arena};
-    text_printf(&at, "p%d[0", b);
+    Writer *w = &c->k->body;
+    Str at = STR("0");
     if (c->k->kernel->bindings[b].has[TOP_SLOTS])
-        text_printf(&at, " + slot * map.view[%d].stride[%d]", b, TOP_SLOTS);
-    text_printf(&at, "]");
-    return text_str(&at);
+        at = str_format(c->k->arena, "slot * map.view[%d].stride[%d]", b, TOP_SLOTS);
+    if (c->k->kernel->bindings[b].lookup < 0)
+        return str_format(c->k->arena, "p%d[%.*s]", b, STR_FMT(at));
+    writer_line(w, "const long long l%d = iso_look_up(chosen, map.lookup[%d]);", b,
+                chunked_lookup(c, b));
+    return str_format(c->k->arena, "l%d < 0 ? (%s)0 : p%d[%.*s + l%d]", b,
+                      expr_held(node->type), b, STR_FMT(at), b);
 }
 
 static bool is_of_slots(const KernelText *k, const DagNode *reduce)
