@@ -194,7 +194,7 @@ static void transfer(const Transfer *t, int d, i64 at, float *x)
         return;
     }
     i64 n = space->dim[d].n;
-    if (d == t->last && t->view.even[d] && n > 0) {
+    if (d == t->last && t->view.even[d] && n > 0 && (t->save || t->stride[d] == 1)) {
         transfer_run(t, at + offset[0], n, n > 1 ? offset[1] - offset[0] : 1, x, t->stride[d]);
         return;
     }

@@ -256,14 +256,16 @@ static json_t *gemm_json(Writer *w, const Kernel *k)
     return object;
 }
 
-static json_t *row_json(Writer *w, const Row *row)
+static json_t *row_json(Writer *w, const Kernel *k)
 {
+    const Row *row = &k->row;
     json_t *object = json_object();
     put(w, object, "reduces", integer(row->n_reduces));
     put(w, object, "roots_out", json_boolean(row->roots_out));
     put(w, object, "roots", integer(row->n_roots));
     put(w, object, "values", integer(monoid_values(row->reduces[0]->monoid)));
     put(w, object, "row_threads", integer(row->threads));
+    put(w, object, "columns", integer(row->columns ? row_columns(k) : 0));
     return object;
 }
 
@@ -318,7 +320,7 @@ static json_t *spec_json(Writer *w, int i)
     if (k->family == FAMILY_GEMM)
         put(w, spec, "gemm", gemm_json(w, k));
     if (k->family == FAMILY_ROW || (k->family == FAMILY_JOIN && k->join.of == FAMILY_ROW))
-        put(w, spec, "row", row_json(w, &k->row));
+        put(w, spec, "row", row_json(w, k));
     if (k->family == FAMILY_JOIN)
         put(w, spec, "join", join_json(w, k));
     if (k->family == FAMILY_ATTEND)

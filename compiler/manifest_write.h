@@ -49,7 +49,8 @@
  *                                                      what its epilogue touches, in the order of
  *                                                      IsoGemmGroup (emit_group_bindings)
  *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root,
- *                       "row_threads": of one row },
+ *                       "row_threads": of one row,
+ *                       "columns": 0, or how many a thread has at a time (absent: 0) },
  *             "join": { "of": "gemm|row", "waits": bool,      as product kernels do (iso_abi.cuh)
  *                       "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm] },

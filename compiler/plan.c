@@ -56,7 +56,8 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     static const struct {
         const char *name;
         bool (*fit)(Planner *, Kernel *);
-    } families[] = {{"gemm", plan_gemm}, {"row", plan_row}, {"map", plan_map}};
+    } families[] = {{"gemm", plan_gemm}, {"slots", plan_slots}, {"row", plan_row},
+                    {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
     for (DagKind form = DAG_ATTEND; form <= DAG_TOP; form++)

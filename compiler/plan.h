@@ -141,7 +141,10 @@ typedef struct Row {
                                 [root][value of the monoid][outer dims] f32 */
     int n_roots;
     int threads;             /* of one row */
+    bool columns;            /* the last dim is a token's slots; a thread has neighbouring elements
+                                of the dim before, and goes through the slots itself */
 } Row;
+
 
 typedef struct Join {
     Family of;                /* GEMM: dims and groups as in `gemm`; ROW: dims as a row kernel's,
@@ -152,6 +155,7 @@ typedef struct Join {
     int n_roots;              /* of all sources together, the same for each reduce */
     int *roots_of_rank;       /* per source */
     JoinProgram program;      /* over all sources' roots */
+    const Run *runs;          /* per root its elements, of the first reduce */
 } Join;
 
 /* ---- attend ---------------------------------------------------------------------------------- */
@@ -208,6 +212,9 @@ typedef struct Kernel {
     DrawKernel draw;
     TopKernel top;
 } Kernel;
+
+/* Of a row kernel of columns: how many a thread has at a time. */
+int row_columns(const Kernel *kernel);
 
 /* ---- what runs when -------------------------------------------------------------------------- */
 

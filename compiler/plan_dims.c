@@ -178,6 +178,15 @@ int plan_bind(Planner *planner, Kernel *kernel, bool result, int tensor, const F
     return kernel->n_bindings++;
 }
 
+bool plan_bind_places(Planner *planner, Kernel *kernel, const DagNode *reduce)
+{
+    if (!reduce->n_fixes)
+        return true;
+    if (fix_is_result(&reduce->fixes[0]))
+        return plan_misfit(planner, "slots stand where the op itself says");
+    return plan_bind(planner, kernel, false, (int)~reduce->fixes[0].at, reduce->fixes, 1, -1) >= 0;
+}
+
 static bool bind_below(Planner *planner, Kernel *kernel, const DagNode *node,
                        const DagNode *const *stop, int n_stop, int group, u8 *seen)
 {
@@ -194,6 +203,8 @@ static bool bind_below(Planner *planner, Kernel *kernel, const DagNode *node,
         return plan_misfit(planner, "it keeps indices that it sets itself");
     if (node->kind == DAG_ONLY &&
         plan_bind(planner, kernel, false, (int)~node->fixes[0].at, node->fixes, 1, group) < 0)
+        return false;
+    if (node->kind == DAG_REDUCE && !plan_bind_places(planner, kernel, node))
         return false;
     for (int i = 0; i < node->n_args; i++)
         if (!bind_below(planner, kernel, node->args[i], stop, n_stop, group, seen))
@@ -306,6 +317,8 @@ static bool may_merge(const Planner *planner, const Kernel *kernel, const PlanDi
 static bool kept_along(Planner *planner, const Kernel *kernel)
 {
     const PlanDim *inner = &kernel->dims[kernel->n_dims - 1];
+    if (kernel->row.columns)
+        return true; /* slots' places */
     for (int i = 0; i < kernel->n_bindings; i++) {
         const Binding *b = &kernel->bindings[i];
         if (b->lookup == i &&

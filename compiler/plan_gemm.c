@@ -428,6 +428,8 @@ static bool join_operands(Planner *planner, const Kernel *shape, Kernel *join)
             plan_bind(planner, join, true, piece->result, piece->fixes, piece->n_fixes, -1) < 0)
             return false;
     }
+    if (join->row.columns && !plan_bind_places(planner, join, op->reduces.v[0]))
+        return false;
     for (int i = 0; i < join->n_bindings; i++)
         if (!plan_match_dims(planner, &join->bindings[i], join->dims, join->n_dims))
             return false;
@@ -456,6 +458,10 @@ bool plan_join(Planner *planner, const Kernel *shape, const OpLayout *at,
         for (int k = 0; k < own.n; k++)
             vec_push(planner->arena, &all, own.v[k]);
     }
+    Run *runs = arena_array(planner->arena, Run, all.n + 1);
+    for (int i = 0; i < all.n; i++)
+        runs[i] = (Run){all.v[i]->lo, all.v[i]->hi - all.v[i]->lo};
+    join->join.runs = runs;
     join->join.n_roots = all.n;
     tree_join_program(planner->arena, roots[0], &all, &join->join.program);
     return join_operands(planner, shape, join);

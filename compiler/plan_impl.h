@@ -45,6 +45,8 @@ int plan_bind(Planner *planner, Kernel *kernel, bool result, int tensor, const F
 /* Binds every input below a node, not below reduces of `stop` (may be NULL). */
 bool plan_bind_inputs(Planner *planner, Kernel *kernel, const DagNode *node,
                       const DagNode *const *stop, int n_stop, int group);
+/* Binds what says where the slots of a sum stand, if it is told. */
+bool plan_bind_places(Planner *planner, Kernel *kernel, const DagNode *reduce);
 /* 1: the view has the dim's atoms, together and in order; 0: none of them; -1: otherwise. */
 int plan_dim_match(const Atoms *view, const PlanDim *dim);
 /* Sets n_dims and has[] of a binding against dims; false with the reason when some dim is had in
@@ -58,6 +60,8 @@ bool plan_make_dims(Planner *planner, Kernel *kernel, const Atoms *space, int in
 
 bool plan_map(Planner *planner, Kernel *shape);
 bool plan_row(Planner *planner, Kernel *shape);
+/* Rows as well, whose last dim is slots. */
+bool plan_slots(Planner *planner, Kernel *shape);
 bool plan_gemm(Planner *planner, Kernel *shape);
 bool plan_attend(Planner *planner, Kernel *shape);
 bool plan_draw(Planner *planner, Kernel *shape);

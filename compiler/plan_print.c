@@ -152,8 +152,8 @@ static void print_row(const Printer *p)
 {
     const Row *row = &p->kernel->row;
     print_dims(p);
-    text_printf(p->out, "  threads %d roots %d%s\n", row->threads, row->n_roots,
-                row->roots_out ? " out" : "");
+    text_printf(p->out, "  threads %d%s roots %d%s\n", row->threads,
+                row->columns ? " of columns" : "", row->n_roots, row->roots_out ? " out" : "");
     for (int i = 0; i < row->n_reduces; i++)
         print_row_tree(p, row->reduces[i], &row->trees[i]);
 }

@@ -211,7 +211,7 @@ bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
         if (row->trees[i].lanes > row->threads)
             row->threads = row->trees[i].lanes;
     }
-    if (kernel->family == FAMILY_TOP)
+    if (kernel->family == FAMILY_TOP || row->columns)
         row->threads = WARP;
     if (rank->roots_out) {
         kernel->n_pieces = 0;

@@ -123,6 +123,17 @@ static iso_status bind_sources(const Launch *launch, IsoRowArgs *args)
     return ISO_OK;
 }
 
+/* A warp each for neighbouring columns of a row. */
+static int64_t column_warps(const Launch *launch, const IsoMapArgs *args)
+{
+    enum { WARP = 32 };
+    int columns = launch->spec->n_dims - 2;
+    int64_t rows = 1;
+    for (int d = 0; d < columns; d++)
+        rows *= args->extent[d];
+    return rows * ceil_div(args->extent[columns], WARP * launch->spec->row_columns) * WARP;
+}
+
 iso_status launch_row(const Launch *launch)
 {
     IsoRowArgs args;
@@ -137,7 +148,10 @@ iso_status launch_row(const Launch *launch)
     args.roots = launch->roots;
     args.root_stride = rows;
     set_threads(launch, &grid);
-    grid.x = (unsigned)(launch->spec->row_threads == 1 ? ceil_div(rows, grid.threads) : rows);
+    if (launch->spec->row_columns)
+        grid.x = (unsigned)ceil_div(column_warps(launch, &args.map), grid.threads);
+    else
+        grid.x = (unsigned)(launch->spec->row_threads == 1 ? ceil_div(rows, grid.threads) : rows);
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
 }

@@ -280,6 +280,11 @@ static void read_spec(Reader *r, json_t *object, void *element)
         spec->values = (int)get_int(r, row, "values", 1, 3);
         spec->row_threads = (int)get_int(r, row, "row_threads", 1, 1024);
     }
+    json_t *columns = json_object_get(json_object_get(object, "row"), "columns");
+    if (columns) /* older kernels have none */
+        spec->row_columns = (int)json_integer_value(columns);
+    if (spec->row_columns && (spec->n_dims < 3 || spec->row_columns < 0))
+        bad(r, "columns", "does not fit the dimensions");
 }
 
 /* ---- layouts ---- */

@@ -114,6 +114,8 @@ typedef struct MfSpec {
     bool row_roots_out;
     int row_roots, values;  /* values per root */
     int row_threads;        /* of one row; 1: a thread each */
+    int row_columns;        /* ROW, JOIN of ROW: 0, or how many of the last dimension but one a
+                               thread has at a time, the last being a token's slots */
     bool join_of_row;       /* JOIN */
     bool join_waits;        /* JOIN: by itself, for what was launched before */
     int n_sources;

@@ -27,11 +27,13 @@ static bool looks_up_inside(const Chunked *c, int binding)
     return by >= 0 && has_inner(c, by);
 }
 
-/* At what the kernel ranks for a slot: a lane's own. */
+/* At what is ranked for a slot, or says where it stands: a lane's own. */
 static bool looks_up_slot(const Chunked *c, int binding)
 {
-    int by = c->k->kernel->bindings[binding].lookup;
-    return by >= 0 && c->k->kernel->bindings[by].result;
+    const Kernel *kernel = c->k->kernel;
+    int by = kernel->bindings[binding].lookup;
+    return by >= 0 && (kernel->bindings[by].result ||
+                       (kernel->row.columns && kernel->bindings[by].has[kernel->n_dims - 1]));
 }
 
 static bool looks_up_row(const Chunked *c, int binding)
@@ -137,7 +139,7 @@ static void pointer(Chunked *c, int binding)
         Str index = index_text(c, b, d);
         text_printf(&at, " + %.*s * map.view[%d].stride[%d]", STR_FMT(index), binding, d);
     }
-    bool own = b->lookup == binding;
+    bool own = b->lookup == binding && !looks_up_slot(c, binding);
     if (looks_up_row(c, binding) && !own) {
         writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
                     binding, b->lookup, chunked_lookup(c, binding));
@@ -168,14 +170,15 @@ void chunked_row(Chunked *c)
     writer_line(&c->k->body, "const bool vector = %.*s;", STR_FMT(text_str(&vector)));
 }
 
-static void packs(Chunked *c, int width, const DagNode *const *values, int n)
+void chunked_packs(Chunked *c, int width, const DagNode *const *values, int n)
 {
     Writer *w = &c->k->body;
     bool loaded[MAX_BINDINGS] = {false};
     DagNodes nodes;
     expr_below(c->k->arena, values, n, &nodes);
     for (int i = 0; i < nodes.n; i++) {
-        if (nodes.v[i]->kind != DAG_INPUT || !(nodes.v[i]->mask & c->atoms))
+        if (nodes.v[i]->kind != DAG_INPUT || !(nodes.v[i]->mask & c->atoms) ||
+            (nodes.v[i]->mask & c->apart))
             continue;
         int b = kernel_input(c->k->kernel, -1, nodes.v[i]);
         if (loaded[b])
@@ -200,14 +203,14 @@ void chunked_open(Chunked *c, const char *name, const char *parameters, int widt
 {
     writer_open(&c->k->body, "const auto %s = [&](long long i, int n, bool wide%s)", name,
                 parameters);
-    packs(c, width, values, n);
+    chunked_packs(c, width, values, n);
 }
 
-void chunked_loop(Chunked *c, int width, ExprScope *element)
+void chunked_loop(Chunked *c, int width, const ExprScope *outer, ExprScope *element)
 {
     writer_line(&c->k->body, "#pragma unroll");
     writer_open(&c->k->body, "for (int e = 0; e < %d; ++e)", width);
-    *element = (ExprScope){.w = &c->k->body, .outer = &c->row, .census = &c->k->census,
+    *element = (ExprScope){.w = &c->k->body, .outer = outer, .census = &c->k->census,
                            .input = element_input, .kept = element_kept, .user = c};
 }
 
@@ -238,7 +241,7 @@ bool chunked_store(Chunked *c, const char *name)
             writer_line(w, "IsoPack<%s, %d> y%d;", held_by(c, b), c->width, b);
     }
     ExprScope element;
-    chunked_loop(c, c->width, &element);
+    chunked_loop(c, c->width, &c->row, &element);
     for (int i = 0; i < kernel->n_pieces; i++) {
         int b = kernel_piece(kernel, -1, kernel->pieces[i]);
         if (!has_inner(c, b))

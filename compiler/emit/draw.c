@@ -11,7 +11,7 @@ static void write_scores(Chunked *c)
     expr_hoist(&c->row, &scores, 1, c->atoms);
     chunked_open(c, "body", str_format(c->k->arena, ", IsoTerms<%d> &terms", c->width).s, c->width,
                  &scores, 1);
-    chunked_loop(c, c->width, &element);
+    chunked_loop(c, c->width, &c->row, &element);
     Str value = expr_f32(&element, scores);
     writer_line(&c->k->body, "terms.a[e] = %.*s;", STR_FMT(value));
     writer_close(&c->k->body, "");

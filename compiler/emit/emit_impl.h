@@ -91,6 +91,7 @@ typedef struct Chunked {
     int inner;  /* the inner dim */
     int width;  /* elements of a chunk: 16 bytes of the narrowest type that has the inner dim */
     u64 atoms;  /* the inner dim's */
+    u64 apart;  /* of operands that the caller loads itself */
     ExprScope row;
 } Chunked;
 
@@ -105,7 +106,9 @@ int chunked_lookup(const Chunked *c, int binding);
  * values read; then the loop over the chunk's elements e and its scope. The caller closes both. */
 void chunked_open(Chunked *c, const char *name, const char *parameters, int width,
                   const DagNode *const *values, int n);
-void chunked_loop(Chunked *c, int width, ExprScope *element);
+void chunked_loop(Chunked *c, int width, const ExprScope *outer, ExprScope *element);
+/* The packs alone: of elements i .. i + n - 1, `wide` as in a chunk's lambda. */
+void chunked_packs(Chunked *c, int width, const DagNode *const *values, int n);
 /* A whole lambda that stores the pieces that have the inner dim; false, and nothing written, if
  * there are none. The other pieces, under a condition unless it is NULL. */
 bool chunked_store(Chunked *c, const char *name);
@@ -115,5 +118,11 @@ void chunked_store_row(Chunked *c, const char *condition);
 void row_write_reduce(Chunked *c, int index);
 /* The same of terms that the lambda `body` gives, at a pace: "IsoPace<...>". */
 void row_bind_reduce(Chunked *c, int index, Str body, Str pace);
+/* "IsoSum"; "ISO_F32". */
+const char *row_monoid(Monoid monoid, bool fused);
+const char *row_type(DType type);
+/* Declares `place`: the row's among the rows of the roots. */
+void row_write_place(Chunked *c);
+void emit_slots(KernelText *k); /* a row kernel of columns, and the join of its roots */
 
 #endif

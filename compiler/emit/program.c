@@ -4,18 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void emit_rows(KernelText *k)
+{
+    if (k->kernel->row.columns)
+        emit_slots(k);
+    else
+        emit_row(k);
+}
+
 static void emit_family(KernelText *k)
 {
     switch (k->kernel->family) {
     case FAMILY_MAP: emit_map(k); break;
-    case FAMILY_ROW: emit_row(k); break;
+    case FAMILY_ROW: emit_rows(k); break;
     case FAMILY_GEMM: emit_gemm(k); break;
     case FAMILY_ATTEND: emit_attend(k); break;
     case FAMILY_DRAW: emit_draw(k); break;
     case FAMILY_TOP: emit_top(k); break;
     case FAMILY_JOIN:
         if (k->kernel->join.of == FAMILY_ROW)
-            emit_row(k);
+            emit_rows(k);
         else
             emit_join(k);
         break;

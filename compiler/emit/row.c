@@ -7,12 +7,12 @@ enum {
     ROW_JOIN_THREADS = 128,  /* of a row whose reduce comes from roots */
 };
 
-static const char *type_name(DType type)
+const char *row_type(DType type)
 {
     return type == DT_BF16 ? "ISO_BF16" : type == DT_F16 ? "ISO_F16" : "ISO_F32";
 }
 
-static const char *monoid_text(Monoid monoid, bool fused)
+const char *row_monoid(Monoid monoid, bool fused)
 {
     switch (monoid) {
     case MONOID_MAX: return "IsoMax";
@@ -39,7 +39,7 @@ static void write_terms(Chunked *c, const DagNode *reduce, const DagNode *produc
     expr_hoist(&c->row, values, n, c->atoms);
     chunked_open(c, name.s, str_format(c->k->arena, ", IsoTerms<%d> &terms", width).s, width,
                  values, n);
-    chunked_loop(c, width, &element);
+    chunked_loop(c, width, &c->row, &element);
     for (int i = 0; i < n; i++) {
         Str value = expr_f32(&element, values[i]);
         writer_line(w, "terms.%c[e] = %.*s;", "ab"[i], STR_FMT(value));
@@ -91,7 +91,7 @@ static Str lanes_text(Arena *arena, const RowTree *tree)
     return str_format(arena, "IsoLanes<%d, %lld, %s, %s>", tree->lanes,
                       lanes ? (long long)tree->run : 1LL,
                       lanes && tree->lane_join == JOIN_LEFT ? "true" : "false",
-                      lanes ? type_name(tree->lane_type) : "ISO_F32");
+                      lanes ? row_type(tree->lane_type) : "ISO_F32");
 }
 
 /* A lane's runs in whole chunks, or element by element. */
@@ -125,7 +125,7 @@ static Str reduce_text(Chunked *c, int index, Str body, Str pace)
     const Row *row = &k->kernel->row;
     const RowTree *tree = &row->trees[index];
     const DagNode *reduce = row->reduces[index];
-    const char *monoid = monoid_text(reduce->monoid,
+    const char *monoid = row_monoid(reduce->monoid,
                                      tree->form == TREE_CHAIN && expr_product(reduce));
     Str text = postfix_text(k->arena, &tree->program, row->roots_out, 1);
     Str lanes = lanes_text(k->arena, tree);
@@ -145,7 +145,7 @@ static void bind_value(Chunked *c, const DagNode *reduce, Str value)
 {
     Arena *arena = c->k->arena;
     if (reduce->monoid == MONOID_LOGSUMEXP)
-        value = str_format(arena, "iso_log_of_sum<%s>(%.*s)", type_name(reduce->type),
+        value = str_format(arena, "iso_log_of_sum<%s>(%.*s)", row_type(reduce->type),
                            STR_FMT(value));
     value = expr_round_text(arena, reduce->type, value);
     Str name = writer_decl(&c->k->body, expr_held(reduce->type), "%.*s", STR_FMT(value));
@@ -177,7 +177,7 @@ void row_write_reduce(Chunked *c, int index)
 
 /* Where the row lies among the rows of the roots: live lengths do not count, and a rank that joins
  * may have begun further on. */
-static void write_place(Chunked *c)
+void row_write_place(Chunked *c)
 {
     const Kernel *kernel = c->k->kernel;
     Str place = STR("0u");
@@ -197,9 +197,9 @@ static void write_joined(Chunked *c)
 {
     const Join *join = &c->k->kernel->join;
     const DagNode *reduce = join->reduces[0];
-    const char *monoid = monoid_text(reduce->monoid, false);
+    const char *monoid = row_monoid(reduce->monoid, false);
     write_program(c->k, 0, postfix_text(c->k->arena, &join->program, false, 1), NULL);
-    write_place(c);
+    row_write_place(c);
     bind_value(c, reduce,
                str_format(c->k->arena, "iso_row_joined<%s, Program0>(args, place)", monoid));
     c->k->census.add += join->program.n_roots - 1;
@@ -243,7 +243,7 @@ void emit_row(KernelText *k)
     write_rows_loop(w, threads);
     chunked_row(&c);
     if (row->roots_out && !join)
-        write_place(&c);
+        row_write_place(&c);
     if (join)
         write_joined(&c);
     for (int i = 0; i < row->n_reduces && !join; i++)

@@ -34,7 +34,7 @@ static void write_scores(Chunked *c)
     expr_hoist(&c->row, &scores, 1, c->atoms);
     chunked_open(c, "scores", str_format(c->k->arena, ", IsoTerms<%d> &terms", width).s, width,
                  &scores, 1);
-    chunked_loop(c, width, &element);
+    chunked_loop(c, width, &c->row, &element);
     Str value = expr_f32(&element, scores);
     writer_line(w, "terms.a[e] = %.*s;", STR_FMT(value));
     writer_close(w, "");

@@ -1,0 +1,102 @@
+/* ROW over a token's slots, for many columns side by side: every sum runs over the same slots, in
+ * their own order or at their places. */
+#include "plan_impl.h"
+
+enum { SLOTS_MAX = 32 /* a warp's lanes */, PARTS_MAX = 64 /* written out */ };
+
+/* The slots that all sums run over; -1 with the reason. */
+static int find_slots(Planner *planner)
+{
+    const OpDag *op = planner->op;
+    int slots = -1, n;
+    if (!op->reduces.n)
+        plan_misfit(planner, "it has no sum");
+    for (int i = 0; i < op->reduces.n; i++) {
+        const int *summed = dag_summed(op->reduces.v[i], &n);
+        bool sparse = n == 1 && plan_atom(planner, summed[0])->sparse_of;
+        if (!sparse || (slots >= 0 && summed[0] != slots)) {
+            plan_misfit(planner, sparse ? "it sums over the slots of different axes"
+                                        : "it has a sum over other axes than a token's slots");
+            return -1;
+        }
+        slots = summed[0];
+    }
+    if (slots >= 0 && plan_atom(planner, slots)->size > SLOTS_MAX) {
+        plan_misfit(planner, "it sums %lld slots, and a warp has %d",
+                    (long long)plan_atom(planner, slots)->size, SLOTS_MAX);
+        return -1;
+    }
+    return slots;
+}
+
+static i64 count_parts(const Tree *tree, i64 places)
+{
+    while (tree->form == TREE_ROUND)
+        tree = tree->child;
+    if (tree->form != TREE_SPLIT && tree->form != TREE_EVERY)
+        return 1;
+    i64 n = tree->form == TREE_EVERY ? (places + tree->count - 1) / tree->count : tree->count;
+    return n * count_parts(tree->child, tree->form == TREE_EVERY ? tree->count : places / n);
+}
+
+static bool tree_fits(Planner *planner, const DagNode *reduce)
+{
+    const Tree *leaf = reduce->tree;
+    i64 places = reduce_extent(planner->contract, reduce);
+    while (leaf->form == TREE_ROUND || leaf->form == TREE_SPLIT || leaf->form == TREE_EVERY)
+        leaf = leaf->child;
+    if (leaf->form != TREE_CHAIN && leaf->form != TREE_CHAIN_ADD)
+        return plan_misfit(planner, "the parts of its tree are no chains of slots");
+    return count_parts(reduce->tree, places) <= PARTS_MAX ||
+           plan_misfit(planner, "its tree has more than %d parts", PARTS_MAX);
+}
+
+static bool piece_fits(Planner *planner, Kernel *shape, const DagPiece *piece, const Atoms *space,
+                       int slots)
+{
+    Atoms own = plan_piece_atoms(planner, piece);
+    Str name = planner->op->op->results[piece->result].name.text;
+    if (atoms_mask(&own) >> slots & 1)
+        return plan_misfit(planner, "%.*s has %s itself", STR_FMT(name),
+                           plan_axis_text(planner, slots));
+    if (!atoms_equal(&own, space))
+        return plan_misfit(planner, "its results run over different axes");
+    return plan_bind_inputs(planner, shape, piece->value, NULL, 0, -1) &&
+           plan_bind(planner, shape, true, piece->result, piece->fixes, piece->n_fixes, -1) >= 0;
+}
+
+bool plan_slots(Planner *planner, Kernel *shape)
+{
+    const OpDag *op = planner->op;
+    int slots = find_slots(planner);
+    *shape = (Kernel){.family = FAMILY_ROW, .op = op, .n_pieces = op->pieces.n};
+    shape->row = (Row){.columns = true, .n_reduces = op->reduces.n, .reduces = op->reduces.v};
+    if (slots < 0)
+        return false;
+    for (int i = 0; i < op->reduces.n; i++)
+        if (!tree_fits(planner, op->reduces.v[i]))
+            return false;
+    Atoms space = plan_piece_atoms(planner, &op->pieces.v[0]), outer = space;
+    if (space.n < 2 || plan_atom(planner, space.v[space.n - 1])->free)
+        return plan_misfit(planner, "it has no columns side by side");
+    shape->pieces = arena_array(planner->arena, const DagPiece *, op->pieces.n);
+    for (int i = 0; i < op->pieces.n; i++) {
+        shape->pieces[i] = &op->pieces.v[i];
+        if (!piece_fits(planner, shape, &op->pieces.v[i], &outer, slots))
+            return false;
+    }
+    space.v[space.n++] = slots;
+    return plan_make_dims(planner, shape, &space, 1);
+}
+
+int row_columns(const Kernel *kernel)
+{
+    const Op *op = kernel->op->op;
+    for (int i = 0; i < kernel->n_bindings; i++) {
+        const Binding *b = &kernel->bindings[i];
+        const Tensor *tensor = b->result ? &op->results[b->tensor] : &op->params[b->tensor];
+        if (b->has[kernel->n_dims - 2] && dtype_bytes(tensor->type) == 2)
+            return 8;
+    }
+    return 4;
+}
