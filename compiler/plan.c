@@ -72,7 +72,8 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     Diag *diag = diag_add(builder->diags, DIAG_NO_FAMILY, op_span(op),
                           "%.*s fits no kernel family", STR_FMT(op->op->name));
     for (int i = 0; i < N; i++)
-        diag_note(builder->diags, diag, "%s: %.*s", families[i].name, STR_FMT(reasons[i]));
+        if (reasons[i].n)
+            diag_note(builder->diags, diag, "%s: %.*s", families[i].name, STR_FMT(reasons[i]));
     return false;
 }
 

@@ -4,29 +4,30 @@
 
 enum { SLOTS_MAX = 32 /* a warp's lanes */, PARTS_MAX = 64 /* written out */ };
 
-/* The slots that all sums run over; -1 with the reason. */
-static int find_slots(Planner *planner)
+/* -1: the reduce sums no slots. */
+static int slots_of(Planner *planner, const DagNode *reduce)
+{
+    int n;
+    const int *summed = dag_summed(reduce, &n);
+    return n == 1 && plan_atom(planner, summed[0])->sparse_of ? summed[0] : -1;
+}
+
+/* The slots that all sums run over. An op that sums none is told nothing. */
+static bool find_slots(Planner *planner, int *slots)
 {
     const OpDag *op = planner->op;
-    int slots = -1, n;
-    if (!op->reduces.n)
-        plan_misfit(planner, "it has no sum");
-    for (int i = 0; i < op->reduces.n; i++) {
-        const int *summed = dag_summed(op->reduces.v[i], &n);
-        bool sparse = n == 1 && plan_atom(planner, summed[0])->sparse_of;
-        if (!sparse || (slots >= 0 && summed[0] != slots)) {
-            plan_misfit(planner, sparse ? "it sums over the slots of different axes"
-                                        : "it has a sum over other axes than a token's slots");
-            return -1;
-        }
-        slots = summed[0];
-    }
-    if (slots >= 0 && plan_atom(planner, slots)->size > SLOTS_MAX) {
-        plan_misfit(planner, "it sums %lld slots, and a warp has %d",
-                    (long long)plan_atom(planner, slots)->size, SLOTS_MAX);
-        return -1;
-    }
-    return slots;
+    *slots = -1;
+    for (int i = 0; i < op->reduces.n && *slots < 0; i++)
+        *slots = slots_of(planner, op->reduces.v[i]);
+    if (*slots < 0)
+        return false;
+    for (int i = 0; i < op->reduces.n; i++)
+        if (slots_of(planner, op->reduces.v[i]) != *slots)
+            return plan_misfit(planner, "it sums over other axes than %s too",
+                               plan_axis_text(planner, *slots));
+    return plan_atom(planner, *slots)->size <= SLOTS_MAX ||
+           plan_misfit(planner, "it sums %lld slots, and a warp has %d",
+                       (long long)plan_atom(planner, *slots)->size, SLOTS_MAX);
 }
 
 static i64 count_parts(const Tree *tree, i64 places)
@@ -68,10 +69,10 @@ static bool piece_fits(Planner *planner, Kernel *shape, const DagPiece *piece, c
 bool plan_slots(Planner *planner, Kernel *shape)
 {
     const OpDag *op = planner->op;
-    int slots = find_slots(planner);
+    int slots;
     *shape = (Kernel){.family = FAMILY_ROW, .op = op, .n_pieces = op->pieces.n};
     shape->row = (Row){.columns = true, .n_reduces = op->reduces.n, .reduces = op->reduces.v};
-    if (slots < 0)
+    if (!find_slots(planner, &slots))
         return false;
     for (int i = 0; i < op->reduces.n; i++)
         if (!tree_fits(planner, op->reduces.v[i]))

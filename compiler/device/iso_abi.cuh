@@ -184,7 +184,10 @@ typedef struct IsoMapArgs {
 
 // Row kernels: the last dimension is reduced, the others number the rows.
 //   block   the manifest's threads
-//   grid    where "row_threads" is 1: ceil(rows, threads), else rows; 1, 1; any grid >= 1 is right
+//   grid    where "row_threads" is 1: ceil(rows, threads), else rows; 1, 1; any grid >= 1 is right.
+//           With "columns" the last dimension but one is no row's: a warp has 32 * columns of its
+//           elements, a thread has neighbours, and the last dimension are a token's slots;
+//           ceil(rows * ceil(elements, 32 * columns) * 32, threads)
 //   shared, workspace, counters   none
 // With roots_out only the roots of the first reduce are stored: value v of root r of a row lies at
 //   roots[(r * values + v) * root_stride + row], rows counted row-major over the outer dimensions.
