@@ -430,8 +430,9 @@ void emit_slots(KernelText *k)
     writer_line(w, "const unsigned groups = (e%d + %d) / %d;", s.c.inner, WARP * s.c.width - 1,
                 WARP * s.c.width);
     writer_line(w, "const int lane = threadIdx.x %% %d;", WARP);
-    writer_open(w, "for (unsigned task = blockIdx.x * %du + threadIdx.x / %d; task < rows * groups; "
-                   "task += gridDim.x * %du)", s.threads / WARP, WARP, s.threads / WARP);
+    writer_open(w, "for (unsigned task = blockIdx.x * %du + threadIdx.x / %d; "
+                   "task < rows * groups; task += gridDim.x * %du)", s.threads / WARP, WARP,
+                s.threads / WARP);
     writer_line(w, "const unsigned row = task / groups;");
     chunked_row(&s.c);
     write_lanes(&s);
