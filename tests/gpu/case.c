@@ -21,7 +21,7 @@ void must(iso_status status, const char *what)
 
 static size_t element_bytes(const iso_tensor *tensor)
 {
-    return tensor->dtype == ISO_F32 ? 4 : 2;
+    return (size_t)manifest_dtype_bytes(tensor->dtype);
 }
 
 static size_t tensor_bytes(const iso_tensor *tensor)

@@ -19,6 +19,9 @@ int attend_check(const iso_module *module, iso_module *cpu, const char *only);
 /* Draws and ops that read at indices, against the CPU executor; then how long they take. */
 int draw_check(const iso_module *module, iso_module *cpu, const char *only, bool times);
 
+/* Routing and sums of slots in every layout, against the CPU executor; then how long they take. */
+int route_check(const iso_module *module, iso_module *cpu, const char *only, bool times);
+
 /* KERNEL DEFECT [RUNS] */
 int seeded_run(int argc, char **argv);
 

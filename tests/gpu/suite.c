@@ -24,6 +24,7 @@ static const char suite_usage[] =
     "       gpu_suite FILE.cubin --refuse                 what a device must refuse\n"
     "       gpu_suite FILE.cubin --attend [--op NAME]     attention against the CPU executor\n"
     "       gpu_suite FILE.cubin --draw [--op NAME]       draws and lookups against the executor\n"
+    "       gpu_suite FILE.cubin --route [--op NAME]      routing, sums of slots, and their times\n"
     "       gpu_suite seeded KERNEL DEFECT [RUNS]         kernels with one defect\n";
 
 static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,  64,
@@ -32,7 +33,7 @@ static const int64_t row_counts[] = {1,  2,   9,   10,  16,  17,  32,  33,   63,
 typedef struct Options {
     const char *cubin, *op, *cublas;
     int64_t rows;
-    bool cpu, quick, refuse, small, attend, draw;
+    bool cpu, quick, refuse, small, attend, draw, route;
     int shard, shards; /* shards > 0: sanitize */
     int threads;
 } Options;
@@ -236,6 +237,8 @@ static bool read_options(int argc, char **argv, Options *options)
             options->attend = true;
         else if (!strcmp(argv[i], "--draw"))
             options->draw = true;
+        else if (!strcmp(argv[i], "--route"))
+            options->route = true;
         else if (!strcmp(argv[i], "--refuse"))
             options->refuse = true;
         else if (argv[i][0] != '-' && !options->cubin)
@@ -304,10 +307,11 @@ static int run_module(const Options *options)
         iso_config on_cpu = {.size = sizeof on_cpu, .device = ISO_CPU};
         must(iso_module_load(&cpu, options->cubin, &on_cpu), options->cubin);
         result = attend_check(module, cpu, options->op);
-    } else if (options->draw) {
+    } else if (options->draw || options->route) {
         iso_config on_cpu = {.size = sizeof on_cpu, .device = ISO_CPU, .cpu_threads = 16};
         must(iso_module_load(&cpu, options->cubin, &on_cpu), options->cubin);
-        result = draw_check(module, cpu, options->op, !options->quick);
+        result = (options->draw ? draw_check : route_check)(module, cpu, options->op,
+                                                            !options->quick);
     } else if (options->cublas) {
         result = cublas_compare(module, options->cublas);
     } else if (options->refuse) {
