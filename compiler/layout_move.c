@@ -161,6 +161,17 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
         mark_uses(contract, at, node->args[i], use, seen, uses);
 }
 
+/* Where the slots of a result stand, if a mesh may cut these. */
+static void mark_slots(const Contract *contract, const OpLayout *at, const Tensor *result, u8 *uses)
+{
+    for (int i = 0; i < result->n_atoms; i++) {
+        int of = contract->axes[contract->atom_axis[result->atoms[i]]].sparse_of - 1;
+        int by = of < 0 ? -1 : op_slots(at->op, result->atoms[i]);
+        if (by >= 0 && (at->space >> contract->axes[of].atom & 1))
+            uses[by] |= OUTSIDE;
+    }
+}
+
 static void param_moves(const Contract *contract, const OpDag *op, OpLayout *at, Arena *arena)
 {
     int n_nodes = op->nodes.n ? op->nodes.v[op->nodes.n - 1]->number + 1 : 0;
@@ -168,6 +179,8 @@ static void param_moves(const Contract *contract, const OpDag *op, OpLayout *at,
     u8 *seen = arena_array(arena, u8, n_nodes + 1);
     for (int i = 0; i < op->pieces.n; i++)
         mark_uses(contract, at, op->pieces.v[i].value, OUTSIDE, seen, uses);
+    for (int r = 0; r < op->op->n_results; r++)
+        mark_slots(contract, at, &op->op->results[r], uses);
     at->param_move = arena_array(arena, Move, op->op->n_params + 1);
     for (int p = 0; p < op->op->n_params; p++) {
         const Tensor *tensor = &op->op->params[p];

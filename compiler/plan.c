@@ -136,6 +136,13 @@ static bool is_empty(const Contract *contract, const OpDag *op, const Part *part
     return false;
 }
 
+/* Kernels that write slots by themselves: a token's, all together, are on every rank. */
+static bool has_own_slots(const Kernel *kernel)
+{
+    return kernel->family == FAMILY_MAP || (kernel->family == FAMILY_ROW && !kernel->row.columns) ||
+           (kernel->family == FAMILY_JOIN && kernel->join.of == FAMILY_ROW && !kernel->row.columns);
+}
+
 /* The kernel of one rank from a row count on; -1 none needed, -2 refused. */
 static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, int rank,
                        const Schedule *schedule, i64 rows)
@@ -150,6 +157,8 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
     bool fits = kernel.family == FAMILY_GEMM ? plan_gemm_rank(&planner, &plan, &kernel)
                 : by_row                     ? plan_row_rank(&planner, &plan, &kernel)
                                              : true;
+    if (fits && has_own_slots(&kernel))
+        fits = plan_own_slots(&planner, &kernel, &plan.part);
     if (!fits) {
         refuse_layout(builder, op, planner.reason);
         return -2;
@@ -314,8 +323,11 @@ static bool make_join(Builder *builder, const Shape *shape, PlanOp *op)
             op->sources_of_rank[r * n + i] = own[i];
     }
     Planner planner = planner_of(builder, op->op);
-    if (!plan_join(&planner, &shape->kernel, &op->at, shape->roots, op->sources_of_rank, n,
-                   &join)) {
+    bool fits = plan_join(&planner, &shape->kernel, &op->at, shape->roots, op->sources_of_rank, n,
+                          &join);
+    for (int r = 0; r < ranks && fits && has_own_slots(&join) && !join.own; r++)
+        fits = plan_own_slots(&planner, &join, &op->finish_of_rank[r]);
+    if (!fits) {
         refuse_layout(builder, op, planner.reason);
         return false;
     }

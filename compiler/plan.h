@@ -203,6 +203,8 @@ typedef struct Kernel {
     PlanDim dims[MAX_DIMS];
     int n_bindings;
     Binding bindings[MAX_BINDINGS];
+    int own;                  /* MAP, ROW and its JOIN: 0, or one more than the binding that says
+                                 where slots stand; what stands on other ranks is not written */
     int n_pieces;             /* all but GEMM, which has them by group */
     const DagPiece **pieces;
     Gemm gemm;

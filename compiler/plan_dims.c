@@ -353,3 +353,39 @@ bool plan_make_dims(Planner *planner, Kernel *kernel, const Atoms *space, int in
             return false;
     return kept_along(planner, kernel);
 }
+
+/* ---- slots that are results ------------------------------------------------------------------ */
+
+/* The parameter that says where some result's slots stand, and the axis that they are of; -1. */
+static int slots_param(Planner *planner, int *of)
+{
+    const Op *op = planner->op->op;
+    for (int r = 0; r < op->n_results; r++)
+        for (int i = 0; i < op->results[r].n_atoms; i++) {
+            *of = plan_atom(planner, op->results[r].atoms[i])->sparse_of - 1;
+            int by = *of < 0 ? -1 : op_slots(op, op->results[r].atoms[i]);
+            if (by >= 0)
+                return by;
+        }
+    return -1;
+}
+
+bool plan_bind_slots(Planner *planner, Kernel *kernel)
+{
+    int of, by = slots_param(planner, &of);
+    return by < 0 || plan_bind(planner, kernel, false, by, NULL, 0, -1) >= 0;
+}
+
+bool plan_own_slots(Planner *planner, Kernel *kernel, const Part *part)
+{
+    int of, by = slots_param(planner, &of);
+    const Axis *axis = by < 0 ? NULL : &planner->contract->axes[of];
+    if (!axis || (part->lo[axis->atom] == 0 && part->hi[axis->atom] == axis->size))
+        return true;
+    Fix *fix = arena_new_of(planner->arena, Fix);
+    *fix = (Fix){axis->atom, ~(i64)by};
+    int binding = plan_bind(planner, kernel, false, by, fix, 1, -1);
+    kernel->own = binding + 1;
+    return binding >= 0 && plan_match_dims(planner, &kernel->bindings[binding], kernel->dims,
+                                           kernel->n_dims);
+}

@@ -47,6 +47,10 @@ bool plan_bind_inputs(Planner *planner, Kernel *kernel, const DagNode *node,
                       const DagNode *const *stop, int n_stop, int group);
 /* Binds what says where the slots of a sum stand, if it is told. */
 bool plan_bind_places(Planner *planner, Kernel *kernel, const DagNode *reduce);
+/* Binds what says where a result's slots stand, if a parameter does: their axis is then a dim. */
+bool plan_bind_slots(Planner *planner, Kernel *kernel);
+/* Where a part has some of a result's slots, binds what says which. */
+bool plan_own_slots(Planner *planner, Kernel *kernel, const Part *part);
 /* 1: the view has the dim's atoms, together and in order; 0: none of them; -1: otherwise. */
 int plan_dim_match(const Atoms *view, const PlanDim *dim);
 /* Sets n_dims and has[] of a binding against dims; false with the reason when some dim is had in

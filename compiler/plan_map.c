@@ -21,5 +21,5 @@ bool plan_map(Planner *planner, Kernel *shape)
             plan_bind(planner, shape, true, piece->result, piece->fixes, piece->n_fixes, -1) < 0)
             return false;
     }
-    return plan_make_dims(planner, shape, &space, 0);
+    return plan_bind_slots(planner, shape) && plan_make_dims(planner, shape, &space, 0);
 }

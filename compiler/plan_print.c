@@ -225,6 +225,8 @@ void plan_print_kernel(const Dag *dag, const Kernel *kernel, bool brief, Text *o
         text_printf(out, "\n");
         break;
     }
+    if (kernel->own)
+        text_printf(out, "  writes what stands here by operand %d\n", kernel->own - 1);
     print_bindings(&p);
 }
 

@@ -119,7 +119,8 @@ bool plan_row(Planner *planner, Kernel *shape)
     }
     for (int i = 0; i < first->n_atoms; i++)
         space.v[space.n++] = first->atoms[i];
-    return plan_make_dims(planner, shape, &space, first->n_atoms);
+    return plan_bind_slots(planner, shape) &&
+           plan_make_dims(planner, shape, &space, first->n_atoms);
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */

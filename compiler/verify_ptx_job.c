@@ -525,6 +525,38 @@ static i64 live_part(const PtxTrial *r, i64 of_all_rows)
     return of_all_rows / r->part_rows * r->live_rows;
 }
 
+static const MfBinding *owner_of(const PtxTrial *r)
+{
+    const MfPart *part = op_part(r->op, r->job->phase);
+    const MfSpec *spec = r->spec;
+    for (int i = 0; i < spec->n_bindings && !spec->row_columns; i++) {
+        const MfBinding *b = &spec->bindings[i];
+        if (b->lookup == i && r->op->op->tensors[b->tensor].n_axes == 2 &&
+            part->hi[b->looked_up] - part->lo[b->looked_up] <
+                r->worker->module->manifest->atoms[b->looked_up].size)
+            return b;
+    }
+    return NULL;
+}
+
+/* Of a result's live elements those whose slots stand at the rank's part. */
+static i64 owned(const PtxTrial *r, i64 elements)
+{
+    const MfBinding *b = owner_of(r);
+    if (!b)
+        return elements;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    const iso_tensor *t = &r->tensor[b->tensor].tensor;
+    i64 lo = part->lo[b->looked_up], own = 0, slots = r->live_rows * t->shape[1];
+    i64 size = r->worker->module->manifest->atoms[b->looked_up].size;
+    for (i64 i = 0; i < slots; i++) {
+        i64 at = ((const int32_t *)t->data)[i / t->shape[1] * t->stride[0] +
+                                            i % t->shape[1] * t->stride[1]];
+        own += at < 0 || at >= size ? lo == 0 : at >= lo && at < part->hi[b->looked_up];
+    }
+    return slots ? elements / slots * own : 0;
+}
+
 /* How many elements of all results the CTAs that ran should have written. */
 static i64 wanted_outputs(const PtxTrial *r)
 {
@@ -539,9 +571,9 @@ static i64 wanted_outputs(const PtxTrial *r)
     if (is_gemm(r))
         return total;
     if (r->job->phase == ISO_PHASE_PART)
-        return live_part(r, (i64)r->roots.bytes / 4);
+        return owned(r, live_part(r, (i64)r->roots.bytes / 4));
     for (int i = 0; i < r->n_results; i++)
-        total += live_part(r, r->tensor[r->n_params + i].elements);
+        total += owned(r, live_part(r, r->tensor[r->n_params + i].elements));
     return total;
 }
 

@@ -104,6 +104,24 @@ ISO_FN void iso_load_looked_up(IsoPack<T, W> &to, const T *row, long long step, 
     }
 }
 
+// A slot that stands at `index` of `size` is this rank's; one that stands nowhere is the first's.
+ISO_FN bool iso_owns(int index, const IsoLookup &lookup, unsigned size)
+{
+    return iso_look_up(index, lookup) >= 0 || (lookup.begin == 0 && (unsigned)index >= size);
+}
+
+// Of a chunk along the slots what is this rank's.
+template <class T, int W>
+ISO_FN void iso_store_own(const IsoPack<T, W> &from, T *row, long long step, long long i, int n,
+                          const int *index, long long index_step, const IsoLookup &lookup,
+                          unsigned size)
+{
+#pragma unroll
+    for (int k = 0; k < W; ++k)
+        if (k < n && iso_owns(index[(i + k) * index_step], lookup, size))
+            row[(i + k) * step] = from.v[k];
+}
+
 // The length of the free dimension: what the device says, but never more than the tensors have.
 // `begin`: which element of the dimension, as the device counts it, the tensors' first one is.
 ISO_FN unsigned iso_live(const int *rows_dev, unsigned extent, unsigned each, unsigned begin)

@@ -139,15 +139,15 @@ static void pointer(Chunked *c, int binding)
         Str index = index_text(c, b, d);
         text_printf(&at, " + %.*s * map.view[%d].stride[%d]", STR_FMT(index), binding, d);
     }
-    bool own = b->lookup == binding && !looks_up_slot(c, binding);
-    if (looks_up_row(c, binding) && !own) {
+    bool itself = b->lookup == binding;
+    if (looks_up_row(c, binding) && !itself) {
         writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
                     binding, b->lookup, chunked_lookup(c, binding));
         text_printf(&at, " + (l%d < 0 ? 0 : l%d)", binding, binding);
     }
     writer_line(&c->k->body, "%s%s *const p%d = (%s%s *)map.view[%d].ptr%.*s;", constant, type,
                 binding, constant, type, binding, STR_FMT(text_str(&at)));
-    if (own)
+    if (itself && !looks_up_slot(c, binding) && c->k->kernel->own != binding + 1)
         writer_line(&c->k->body, "const long long l%d = iso_look_up(*p%d, map.lookup[%d]);",
                     binding, binding, chunked_lookup(c, binding));
     if (has_inner(c, binding))
@@ -225,6 +225,34 @@ static const DagNode **piece_values(Chunked *c, bool inner, int *n)
     return values;
 }
 
+/* Which index the op's slots are of, as iso_owns takes it. */
+static Str owner_text(const Chunked *c)
+{
+    int b = c->k->kernel->own - 1, atom = binding_looked_up(&c->k->kernel->bindings[b]);
+    return str_format(c->k->arena, "map.lookup[%d], %lld", chunked_lookup(c, b),
+                      (long long)atom_size(c->k->contract, atom, 0));
+}
+
+void chunked_own(Chunked *c)
+{
+    int b = c->k->kernel->own - 1;
+    if (b < 0 || has_inner(c, b))
+        return;
+    writer_line(&c->k->body, "if (!iso_owns(*p%d, %.*s))", b, STR_FMT(owner_text(c)));
+    writer_line(&c->k->body, "    continue;");
+}
+
+static void store(Chunked *c, int binding)
+{
+    int own = c->k->kernel->own - 1;
+    if (own < 0 || !has_inner(c, own))
+        writer_line(&c->k->body, "iso_store(y%d, p%d, s%d, i, n, wide);", binding, binding,
+                    binding);
+    else
+        writer_line(&c->k->body, "iso_store_own(y%d, p%d, s%d, i, n, p%d, s%d, %.*s);", binding,
+                    binding, binding, own, own, STR_FMT(owner_text(c)));
+}
+
 bool chunked_store(Chunked *c, const char *name)
 {
     const Kernel *kernel = c->k->kernel;
@@ -253,7 +281,7 @@ bool chunked_store(Chunked *c, const char *name)
     for (int i = 0; i < kernel->n_pieces; i++) {
         int b = kernel_piece(kernel, -1, kernel->pieces[i]);
         if (has_inner(c, b))
-            writer_line(w, "iso_store(y%d, p%d, s%d, i, n, wide);", b, b, b);
+            store(c, b);
     }
     writer_close(w, ";");
     return true;

@@ -102,6 +102,8 @@ void chunked_extents(Chunked *c);
 void chunked_row(Chunked *c);
 /* Which of the kernel's lookups the binding has. */
 int chunked_lookup(const Chunked *c, int binding);
+/* Goes on with the next row where the row's slot stands on another rank. */
+void chunked_own(Chunked *c);
 /* "const auto NAME = [&](long long i, int n, bool widePARAMETERS) {" with the packs that the
  * values read; then the loop over the chunk's elements e and its scope. The caller closes both. */
 void chunked_open(Chunked *c, const char *name, const char *parameters, int width,

@@ -21,6 +21,7 @@ void emit_map(KernelText *k)
                    "at += gridDim.x * %du)", MAP_THREADS, MAP_THREADS);
     writer_line(w, "const unsigned row = at / chunks;");
     chunked_row(&c);
+    chunked_own(&c);
     if (chunked_store(&c, "body"))
         writer_line(w, "iso_chunk<%d>(at %% chunks * %d, e%d, vector, body);", c.width, c.width,
                     c.inner);

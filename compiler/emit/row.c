@@ -242,6 +242,7 @@ void emit_row(KernelText *k)
     chunked_extents(&c);
     write_rows_loop(w, threads);
     chunked_row(&c);
+    chunked_own(&c);
     if (row->roots_out && !join)
         row_write_place(&c);
     if (join)
