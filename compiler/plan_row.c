@@ -202,6 +202,10 @@ bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
     Row *row = &kernel->row;
     row->trees = arena_array(planner->arena, RowTree, row->n_reduces);
     row->roots_out = rank->roots_out;
+    if (row->columns && rank->roots_out &&
+        !(row->reduces[0]->mask >> kernel->dims[kernel->n_dims - 2].atoms[0] & 1))
+        return plan_misfit(planner, "its sum is the same for all of %s",
+                           plan_axis_text(planner, kernel->dims[kernel->n_dims - 2].atoms[0]));
     row->threads = WARP;
     for (int i = 0; i < row->n_reduces; i++) {
         Forest roots = {0};

@@ -2,7 +2,7 @@
  * their own order or at their places. */
 #include "plan_impl.h"
 
-enum { SLOTS_MAX = 32 /* a warp's lanes */, PARTS_MAX = 64 /* written out */ };
+enum { SLOTS_MAX = 32, OPS_MAX = 31 }; /* a warp's lanes have them, and one root is another */
 
 /* -1: the reduce sums no slots. */
 static int slots_of(Planner *planner, const DagNode *reduce)
@@ -30,14 +30,13 @@ static bool find_slots(Planner *planner, int *slots)
                        (long long)plan_atom(planner, *slots)->size, SLOTS_MAX);
 }
 
-static i64 count_parts(const Tree *tree, i64 places)
+/* Joins and roundings. */
+static int count_ops(const TreeNode *node)
 {
-    while (tree->form == TREE_ROUND)
-        tree = tree->child;
-    if (tree->form != TREE_SPLIT && tree->form != TREE_EVERY)
-        return 1;
-    i64 n = tree->form == TREE_EVERY ? (places + tree->count - 1) / tree->count : tree->count;
-    return n * count_parts(tree->child, tree->form == TREE_EVERY ? tree->count : places / n);
+    int n = 0;
+    for (; node->kind != NODE_LEAF && n <= OPS_MAX; node = node->left)
+        n += 1 + (node->kind == NODE_JOIN ? count_ops(node->right) : 0);
+    return n;
 }
 
 static bool tree_fits(Planner *planner, const DagNode *reduce)
@@ -48,8 +47,8 @@ static bool tree_fits(Planner *planner, const DagNode *reduce)
         leaf = leaf->child;
     if (leaf->form != TREE_CHAIN && leaf->form != TREE_CHAIN_ADD)
         return plan_misfit(planner, "the parts of its tree are no chains of slots");
-    return count_parts(reduce->tree, places) <= PARTS_MAX ||
-           plan_misfit(planner, "its tree has more than %d parts", PARTS_MAX);
+    return count_ops(tree_expand(planner->arena, reduce->tree, places)) <= OPS_MAX ||
+           plan_misfit(planner, "its tree has more than %d joins and roundings", OPS_MAX);
 }
 
 static bool piece_fits(Planner *planner, Kernel *shape, const DagPiece *piece, const Atoms *space,

@@ -104,6 +104,21 @@ static int64_t outer_rows(const Launch *launch, iso_phase phase)
     return rows;
 }
 
+/* The sources' columns, and which of them is this rank's first: a run of atoms, row-major. */
+static void bind_columns(const Launch *launch, IsoRowArgs *args)
+{
+    const Manifest *manifest = launch->op->module->manifest;
+    const MfAtoms *dim = &launch->spec->dims[launch->spec->n_dims - 2];
+    const MfPart *mine = op_part(launch->op, ISO_PHASE_JOIN);
+    const MfPart *all = op_part(launch->op, ISO_PHASE_PART);
+    args->source_columns = (int)part_size(manifest, all, dim, launch->run->rows);
+    for (int i = 0; i < dim->n; i++) {
+        int64_t own = part_atom_size(manifest, all, dim->atom[i], launch->run->rows);
+        args->column_begin = (int)(args->column_begin * own + mine->lo[dim->atom[i]] -
+                                   all->lo[dim->atom[i]]);
+    }
+}
+
 /* Where the roots of each rank lie, and which of their rows is this rank's first. */
 static iso_status bind_sources(const Launch *launch, IsoRowArgs *args)
 {
@@ -116,6 +131,8 @@ static iso_status bind_sources(const Launch *launch, IsoRowArgs *args)
     part_rows_of(op_part(op, ISO_PHASE_JOIN), launch->run->rows, &mine, &end);
     part_rows_of(op_part(op, ISO_PHASE_PART), launch->run->rows, &all, &end);
     args->row_begin = (int)((mine - all) * args->map.rows_each);
+    if (launch->spec->row_columns)
+        bind_columns(launch, args);
     for (int i = 0; i < heard->n; i++)
         args->source[i] =
             (IsoJoinSource){launch->sources[heard->rank[i]], outer_rows(launch, ISO_PHASE_PART), 0,
@@ -123,15 +140,16 @@ static iso_status bind_sources(const Launch *launch, IsoRowArgs *args)
     return ISO_OK;
 }
 
-/* A warp each for neighbouring columns of a row. */
-static int64_t column_warps(const Launch *launch, const IsoMapArgs *args)
+/* A warp goes from neighbouring columns of a row to the next, with all that there is room for. */
+static unsigned column_ctas(const Launch *launch, const IsoMapArgs *args, unsigned threads)
 {
-    enum { WARP = 32 };
-    int columns = launch->spec->n_dims - 2;
-    int64_t rows = 1;
+    enum { WARP = 32, RESIDENT = 32 /* warps of a multiprocessor */ };
+    int columns = launch->spec->n_dims - 2, most = launch->op->module->multiprocessors * RESIDENT;
+    int64_t tasks = ceil_div(args->extent[columns], WARP * launch->spec->row_columns);
     for (int d = 0; d < columns; d++)
-        rows *= args->extent[d];
-    return rows * ceil_div(args->extent[columns], WARP * launch->spec->row_columns) * WARP;
+        tasks *= args->extent[d];
+    int64_t warps = most > 0 && tasks > most ? ceil_div(tasks, ceil_div(tasks, most)) : tasks;
+    return (unsigned)ceil_div(warps * WARP, threads);
 }
 
 iso_status launch_row(const Launch *launch)
@@ -149,7 +167,7 @@ iso_status launch_row(const Launch *launch)
     args.root_stride = rows;
     set_threads(launch, &grid);
     if (launch->spec->row_columns)
-        grid.x = (unsigned)ceil_div(column_warps(launch, &args.map), grid.threads);
+        grid.x = column_ctas(launch, &args.map, grid.threads);
     else
         grid.x = (unsigned)(launch->spec->row_threads == 1 ? ceil_div(rows, grid.threads) : rows);
     void *parameters[] = {&args};

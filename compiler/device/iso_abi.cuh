@@ -199,6 +199,8 @@ typedef struct IsoRowArgs {
     float *roots;
     long long root_stride;
     int row_begin;
+    int column_begin, source_columns; // with "columns", of a join: the sources' columns, and which
+                                      // of them is its first
     IsoJoinSource source[ISO_JOIN_SOURCES];
 } IsoRowArgs;
 

@@ -1,8 +1,8 @@
 // Sums over a token's slots, for many columns side by side: a warp has neighbouring columns of one
 // row, each thread some of them, and goes through the slots in the order of their places. A part of
-// the places that has no slot is absent, and nothing is joined for it. All that is chosen is the
-// same for a warp's lanes.
-// Owns nothing: registers, and of shared memory a thread its own elements of every slot.
+// the places that has no slot is absent, and nothing is joined for it: what is left of the tree is
+// found once for a row, and all lanes of its warp do the same.
+// Owns nothing: registers, and of shared memory a thread its own waiting values.
 #ifndef ISO_SLOTS_CUH
 #define ISO_SLOTS_CUH
 
@@ -38,14 +38,14 @@ template <int K> ISO_FN int iso_slots_place(long long at)
 
 // The slots that stand somewhere, in the order of their places: lane j has the jth.
 struct IsoSlots {
-    int slot, place, n, next;
+    int slot, place, n;
 
     // `own`: the place of the lane's slot, from iso_slots_place.
     template <int K> __device__ __forceinline__ void sort(int own)
     {
         const int lane = threadIdx.x % 32;
         int before = own < 0 ? -1 : 0;
-        slot = place = next = n = 0;
+        slot = place = n = 0;
 #pragma unroll
         for (int s = 0; s < K; ++s) {
             const int at = iso_slots_at(own, s);
@@ -66,7 +66,6 @@ struct IsoSlots {
     {
         slot = place = threadIdx.x % 32;
         n = K;
-        next = 0;
     }
 };
 
@@ -81,24 +80,6 @@ template <class M, int W> struct IsoColumns {
     typename M::Value v[W];
     bool any;
 };
-
-// The slots up to the place `end` that have not been taken, as a chain: body(slot, terms).
-template <class M, int W, class Body>
-ISO_FN IsoColumns<M, W> iso_slots_part(IsoSlots &slots, int end, const Body &body)
-{
-    IsoColumns<M, W> acc = {};
-#pragma unroll 1
-    while (slots.next < slots.n && iso_slots_at(slots.place, slots.next) < end) {
-        IsoTerms<W> terms;
-        body(iso_slots_at(slots.slot, slots.next), terms);
-#pragma unroll
-        for (int e = 0; e < W; ++e)
-            acc.v[e] = acc.any ? M::next(acc.v[e], terms, e) : M::first(terms, e);
-        acc.any = true;
-        ++slots.next;
-    }
-    return acc;
-}
 
 template <class M, int Type, int W>
 ISO_FN void iso_slots_join(IsoColumns<M, W> &left, const IsoColumns<M, W> &right)
@@ -117,6 +98,160 @@ template <class M, int Type, int W> ISO_FN void iso_slots_round(IsoColumns<M, W>
 #pragma unroll
     for (int e = 0; e < W; ++e)
         x.v[e] = iso_rounded<Type>(x.v[e]);
+}
+
+// What is done of a row's slots: lane j has what the jth is, and which operations follow it.
+struct IsoSlotCodes {
+    int n, code;
+    unsigned ops, have; // have: the parts that have a slot
+};
+
+enum { ISO_SLOTS_SLOT = 31, ISO_SLOTS_FIRST = 32 /* of its part */ };
+
+// Operations of the tree, one a lane, in the order of their text: parts on whose left side and on
+// whose right side (of a rounding and a root: on which) some slot must stand. An operation follows
+// the last slot of its right side; where either side is empty there is none.
+struct IsoSlotOps {
+    unsigned left, right;
+};
+
+// part: Tree's part of a place.
+template <class Tree, int K>
+ISO_FN IsoSlotCodes iso_slots_codes(const IsoSlots &slots, const IsoSlotOps &own)
+{
+    const int lane = threadIdx.x % 32;
+    const int part = lane < slots.n ? Tree::part(slots.place) : 32;
+    const int before = __shfl_up_sync(ISO_SLOTS_ALL, part, 1);
+    const int after = __shfl_down_sync(ISO_SLOTS_ALL, part, 1);
+    unsigned have = 0;
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+        const int at = iso_slots_at(part, j);
+        have |= at < 32 ? 1u << at : 0;
+    }
+    const unsigned right = own.right & have;
+    const int last = right && (own.left & have) ? 31 - __clz((int)right) : -1;
+    IsoSlotCodes codes;
+    codes.n = slots.n;
+    codes.have = have;
+    codes.code = slots.slot | (lane == 0 || before != part ? ISO_SLOTS_FIRST : 0);
+    codes.ops = 0;
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+        const unsigned ops = __ballot_sync(ISO_SLOTS_ALL, last == iso_slots_at(part, j));
+        codes.ops = lane == j ? ops : codes.ops;
+    }
+    codes.ops = lane == 31 || after != part || lane == slots.n - 1 ? codes.ops : 0;
+    return codes;
+}
+
+// Values that wait for their right sides: a thread's own, in shared memory.
+template <class M, int W, int Threads> struct IsoSlotStack {
+    static constexpr int values = sizeof(typename M::Value) / sizeof(float) * W;
+    static constexpr int words = (values + 3) / 4;
+    float4 *base;
+    int height;
+
+    __device__ __forceinline__ void push(const IsoColumns<M, W> &x)
+    {
+        float from[4 * words] = {};
+        memcpy(from, x.v, sizeof x.v);
+#pragma unroll
+        for (int q = 0; q < words; ++q)
+            base[(height * words + q) * Threads + threadIdx.x] =
+                make_float4(from[4 * q], from[4 * q + 1], from[4 * q + 2], from[4 * q + 3]);
+        ++height;
+    }
+
+    __device__ __forceinline__ void pop(IsoColumns<M, W> &x)
+    {
+        float to[4 * words];
+        --height;
+#pragma unroll
+        for (int q = 0; q < words; ++q) {
+            const float4 v = base[(height * words + q) * Threads + threadIdx.x];
+            to[4 * q] = v.x, to[4 * q + 1] = v.y, to[4 * q + 2] = v.z, to[4 * q + 3] = v.w;
+        }
+        memcpy(x.v, to, sizeof x.v);
+    }
+};
+
+template <class M, int Type, int W, class Stack>
+ISO_FN void iso_slots_pop_join(IsoColumns<M, W> &acc, Stack &stack)
+{
+    IsoColumns<M, W> left;
+    stack.pop(left);
+#pragma unroll
+    for (int e = 0; e < W; ++e)
+        acc.v[e] = M::template join<Type>(left.v[e], acc.v[e]);
+}
+
+// Operations whose letters are as in iso_tree.cuh, after a join that of its type; r is root number
+// Tree::root(i).
+template <class Tree, class M, int W, class Stack, class Root>
+ISO_FN void iso_slots_ops(IsoColumns<M, W> &acc, Stack &stack, unsigned ops, const Root &root)
+{
+#pragma unroll 1
+    while (ops) {
+        const int i = 31 - __clz((int)(ops & (0u - ops)));
+        ops &= ops - 1;
+        if constexpr (Tree::plain) {
+            iso_slots_pop_join<M, ISO_F32>(acc, stack);
+        } else {
+            const char c = Tree::text()[i];
+            if (c == 'R') {
+                root(Tree::root()[i], acc);
+                acc.any = false;
+            } else if (c == '+') {
+                iso_slots_pop_join<M, ISO_F32>(acc, stack);
+            } else if (c == 'B') {
+                iso_slots_pop_join<M, ISO_BF16>(acc, stack);
+            } else if (c == 'H') {
+                iso_slots_pop_join<M, ISO_F16>(acc, stack);
+            } else if (c == 'b') {
+                iso_slots_round<M, ISO_BF16>(acc);
+            } else {
+                iso_slots_round<M, ISO_F16>(acc);
+            }
+        }
+    }
+}
+
+// All slots of a row, `Batch` of K at a time: load(first) brings their elements, body(j, slot,
+// terms) gives those of the jth that was brought.
+template <class Tree, class M, int W, int K, int Batch, class Stack, class Load, class Body,
+          class Root>
+ISO_FN IsoColumns<M, W> iso_slots_sum(const IsoSlotCodes &codes, Stack stack, const Load &load,
+                                      const Body &body, const Root &root)
+{
+    IsoColumns<M, W> acc = {};
+#pragma unroll 1
+    for (int first = 0; first < K; first += Batch) {
+        load(first);
+#pragma unroll
+        for (int j = 0; j < Batch; ++j) {
+            if (first + j >= codes.n)
+                continue;
+            const int code = iso_slots_at(codes.code, first + j);
+            const unsigned ops = (unsigned)iso_slots_at((int)codes.ops, first + j);
+            IsoTerms<W> terms;
+            body(j, code & ISO_SLOTS_SLOT, terms);
+            if (code & ISO_SLOTS_FIRST) {
+                if (acc.any)
+                    stack.push(acc);
+#pragma unroll
+                for (int e = 0; e < W; ++e)
+                    acc.v[e] = M::first(terms, e);
+            } else {
+#pragma unroll
+                for (int e = 0; e < W; ++e)
+                    acc.v[e] = M::next(acc.v[e], terms, e);
+            }
+            acc.any = true;
+            iso_slots_ops<Tree>(acc, stack, ops, root);
+        }
+    }
+    return acc;
 }
 
 // What a sum of nothing is: elements are at bits `nothing`.

@@ -1,8 +1,8 @@
-/* Sums over a token's slots, a thread for neighbouring columns: its slots' elements are loaded all
- * at once, kept in shared memory, and taken in the order of their places. */
+/* Sums over a token's slots, a thread for neighbouring columns: its slots' elements are loaded some
+ * at once, in the order of their places, and what of the tree they need is done between them. */
 #include "emit_impl.h"
 
-enum { SLOT_THREADS = 128, WARP = 32, SHARED_MAX = 48 * 1024 };
+enum { SLOT_THREADS = 128, WARP = 32, SHARED_MAX = 48 * 1024, BATCH = 4 };
 
 typedef struct Summing {
     Chunked c;
@@ -46,11 +46,6 @@ static const char *held(const Summing *s, int b)
     return expr_held(binding_tensor(s->c.k->kernel, b)->type);
 }
 
-static i64 kept_bytes(const Summing *s, int b)
-{
-    return s->n * s->c.width * dtype_bytes(binding_tensor(s->c.k->kernel, b)->type);
-}
-
 /* ---- a lane's own slot ----------------------------------------------------------------------- */
 
 /* " + own * stride", or nothing. */
@@ -87,6 +82,8 @@ static void write_lanes(Summing *s)
         if (is_place(s, b)) {
             writer_line(w, "const int place%d = iso_slots_place<%lld>(l%d);", b, (long long)s->n,
                         b);
+            if (kernel->family == FAMILY_JOIN)
+                continue;
             writer_line(w, "IsoSlots order%d;", b);
             writer_line(w, "order%d.sort<%lld>(place%d);", b, (long long)s->n, b);
         }
@@ -95,7 +92,13 @@ static void write_lanes(Summing *s)
                            .input = lane_input, .user = s};
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- what is loaded for each slot ------------------------------------------------------------ */
+
+/* Columns of a thread that a sum has: one where it is the same for all. */
+static int width_of(const Summing *s, const DagNode *reduce)
+{
+    return reduce->mask & s->c.atoms ? s->c.width : 1;
+}
 
 /* The binding of the reduce's places, -1: its slots are in their own order. */
 static int place_of(const Kernel *kernel, const DagNode *reduce)
@@ -103,21 +106,9 @@ static int place_of(const Kernel *kernel, const DagNode *reduce)
     return reduce->n_fixes ? kernel_kept(kernel, -1, reduce) : -1;
 }
 
-/* Only what stands somewhere is loaded, where that is the same for all that is summed. */
-static Str is_there(const Summing *s, int b)
+static int batch_of(const Summing *s)
 {
-    const Kernel *kernel = s->c.k->kernel;
-    Text on = {.arena = s->c.k->arena};
-    int place = place_of(kernel, kernel->row.reduces[0]);
-    for (int i = 1; i < kernel->row.n_reduces; i++)
-        if (place_of(kernel, kernel->row.reduces[i]) != place)
-            place = -1;
-    text_printf(&on, "true");
-    if (place >= 0)
-        text_printf(&on, " && iso_slots_at(place%d, s) >= 0", place);
-    if (is_looked_up(s, b))
-        text_printf(&on, " && iso_slots_at(l%d, s) >= 0", b);
-    return text_str(&on);
+    return s->n < BATCH ? (int)s->n : BATCH;
 }
 
 static Str kept_offset(const Summing *s, int b)
@@ -125,30 +116,47 @@ static Str kept_offset(const Summing *s, int b)
     Text at = {.arena = s->c.k->arena};
     text_printf(&at, "p%d", b);
     if (binding_of(s, b)->has[s->dim])
-        text_printf(&at, " + s * map.view[%d].stride[%d]", b, s->dim);
+        text_printf(&at, " + slot * map.view[%d].stride[%d]", b, s->dim);
     if (is_looked_up(s, b))
-        text_printf(&at, " + (on ? iso_slots_at(l%d, s) : 0)", b);
+        text_printf(&at, " + (on ? at : 0)");
     return text_str(&at);
 }
 
-static void write_kept(Summing *s, int b)
+static void write_load(Summing *s, int b, int index)
 {
     Writer *w = &s->c.k->body;
-    Str there = is_there(s, b), at = kept_offset(s, b);
-    const int width = s->c.width, step = s->threads * s->c.width;
-    writer_line(w, "__shared__ __align__(16) %s kept%d[%lld];", held(s, b), b,
-                (long long)s->n * step);
-    writer_line(w, "%s *const k%d = kept%d + threadIdx.x * %d;", held(s, b), b, b, width);
-    writer_line(w, "IsoPack<%s, %d> loaded%d[%lld];", held(s, b), width, b, (long long)s->n);
+    bool looked_up = is_looked_up(s, b);
+    Str at = kept_offset(s, b);
     writer_line(w, "#pragma unroll");
-    writer_open(w, "for (int s = 0; s < %lld; ++s)", (long long)s->n);
-    writer_line(w, "const bool on = %.*s;", STR_FMT(there));
-    writer_line(w, "iso_load(loaded%d[s], %.*s, s%d, i, on ? n : 0, even && on);", b, STR_FMT(at),
-                b);
+    writer_open(w, "for (int j = 0; j < %d; ++j)", batch_of(s));
+    writer_line(w, "const int slot = iso_slots_at(codes%d.code, first + j) & ISO_SLOTS_SLOT;",
+                index);
+    if (looked_up)
+        writer_line(w, "const long long at = iso_slots_at(l%d, slot);", b);
+    writer_line(w, "const bool on = first + j < codes%d.n%s;", index, looked_up ? " && at >= 0" : "");
+    writer_line(w, "iso_load(z%d_%d[j], %.*s, s%d, i, on ? n : 0, even && on);", index, b,
+                STR_FMT(at), b);
     writer_close(w, "");
-    writer_line(w, "#pragma unroll");
-    writer_line(w, "for (int s = 0; s < %lld; ++s)", (long long)s->n);
-    writer_line(w, "    iso_store(loaded%d[s], k%d + s * %d, 1, 0, %d, true);", b, b, step, width);
+}
+
+/* The lambda that brings the elements of some slots, in their order. */
+static void write_loads(Summing *s, const DagNodes *below, int index)
+{
+    Writer *w = &s->c.k->body;
+    bool seen[MAX_BINDINGS] = {false};
+    int n = 0, own[MAX_BINDINGS];
+    for (int i = 0; i < below->n; i++) {
+        int b = below->v[i]->kind == DAG_INPUT ? kernel_input(s->c.k->kernel, -1, below->v[i]) : -1;
+        if (b < 0 || !is_kept(s, b) || seen[b])
+            continue;
+        seen[b] = true;
+        own[n++] = b;
+        writer_line(w, "IsoPack<%s, %d> z%d_%d[%d];", held(s, b), s->c.width, index, b, batch_of(s));
+    }
+    writer_open(w, "const auto load%d = [&](int first)", index);
+    for (int i = 0; i < n; i++)
+        write_load(s, own[i], index);
+    writer_close(w, ";");
 }
 
 /* Slots' elements lie on 16 bytes as those of the first do. */
@@ -203,23 +211,20 @@ static void write_taken(Summing *s, const DagNode *const *values, int n, const D
     }
 }
 
-static void write_kept_packs(Summing *s, const DagNodes *below)
+static void name_packs(Summing *s, const DagNodes *below, int index)
 {
-    bool loaded[MAX_BINDINGS] = {false};
+    bool named[MAX_BINDINGS] = {false};
     for (int i = 0; i < below->n; i++) {
-        if (below->v[i]->kind != DAG_INPUT)
+        int b = below->v[i]->kind == DAG_INPUT ? kernel_input(s->c.k->kernel, -1, below->v[i]) : -1;
+        if (b < 0 || !is_kept(s, b) || named[b])
             continue;
-        int b = kernel_input(s->c.k->kernel, -1, below->v[i]);
-        if (!is_kept(s, b) || loaded[b])
-            continue;
-        loaded[b] = true;
-        writer_line(&s->c.k->body, "IsoPack<%s, %d> x%d;", held(s, b), s->c.width, b);
-        writer_line(&s->c.k->body, "iso_load(x%d, k%d + s * %d, 1, 0, %d, true);", b, b,
-                    s->threads * s->c.width, s->c.width);
+        named[b] = true;
+        writer_line(&s->c.k->body, "const IsoPack<%s, %d> &x%d = z%d_%d[j];", held(s, b),
+                    s->c.width, b, index, b);
     }
 }
 
-static void write_terms(Summing *s, const DagNode *const *values, int n, int index)
+static void write_terms(Summing *s, const DagNode *const *values, int n, int width, int index)
 {
     KernelText *k = s->c.k;
     Writer *w = &k->body;
@@ -231,10 +236,11 @@ static void write_terms(Summing *s, const DagNode *const *values, int n, int ind
     for (int i = 0; i < below.n; i++)
         if (of_lane(s, below.v[i]) && below.v[i]->kind != DAG_CONST)
             names[i] = expr_value(&s->lanes, below.v[i]);
-    writer_open(w, "const auto body%d = [&](int s, IsoTerms<%d> &terms)", index, s->c.width);
-    write_kept_packs(s, &below);
+    write_loads(s, &below, index);
+    writer_open(w, "const auto body%d = [&](int j, int s, IsoTerms<%d> &terms)", index, width);
+    name_packs(s, &below, index);
     write_taken(s, values, n, &below, names, &taken);
-    chunked_loop(&s->c, s->c.width, &taken, &element);
+    chunked_loop(&s->c, width, &taken, &element);
     for (int i = 0; i < n; i++) {
         Str value = expr_f32(&element, values[i]);
         writer_line(w, "terms.%c[e] = %.*s;", "ab"[i], STR_FMT(value));
@@ -245,24 +251,98 @@ static void write_terms(Summing *s, const DagNode *const *values, int n, int ind
 
 /* ---- trees ----------------------------------------------------------------------------------- */
 
+/* A program's operations with the parts that they take: of a join on its left and on its right, of
+ * a rounding and a root alike. */
+typedef struct SlotOp {
+    char letter;
+    int root;
+    u32 left, right;
+} SlotOp;
+
+typedef struct SlotTree {
+    int n, n_roots, depth;
+    SlotOp op[MAX_LEAVES];
+    u32 root[MAX_LEAVES]; /* the parts of each */
+} SlotTree;
+
+static char join_letter(const JoinOp *op)
+{
+    static const char joins[DT_COUNT] = {[DT_F32] = '+', [DT_BF16] = 'B', [DT_F16] = 'H'};
+    static const char rounds[DT_COUNT] = {[DT_BF16] = 'b', [DT_F16] = 'h'};
+    return op->kind == NODE_JOIN ? joins[op->type] : rounds[op->type];
+}
+
+static void slot_tree(const JoinProgram *program, bool roots_out, SlotTree *out)
+{
+    u32 *stack = out->root;
+    const JoinOp *op = program->ops;
+    *out = (SlotTree){.depth = program->depth};
+    for (int p = 0; p < program->n_roots; p++) {
+        stack[out->n_roots++] = 1u << p;
+        for (int i = 0; i < program->n_ops[p]; i++, op++) {
+            u32 right = stack[out->n_roots - 1];
+            if (op->kind == NODE_JOIN)
+                out->n_roots--;
+            out->op[out->n++] = (SlotOp){join_letter(op), 0, stack[out->n_roots - 1], right};
+            if (op->kind == NODE_JOIN)
+                stack[out->n_roots - 1] |= right;
+        }
+    }
+    for (int r = 0; r < out->n_roots && roots_out; r++)
+        out->op[out->n++] = (SlotOp){'R', r, stack[r], stack[r]};
+}
+
+/* The tree's struct: the part of a place, and what its operations are. */
+static void write_tree(KernelText *k, const RowTree *tree, const SlotTree *ops, int index)
+{
+    Writer *w = &k->head;
+    Text letters = {.arena = k->arena}, roots = {.arena = k->arena};
+    bool plain = true;
+    for (int i = 0; i < ops->n; i++) {
+        text_printf(&letters, "%c", ops->op[i].letter);
+        text_printf(&roots, "%d, ", ops->op[i].root);
+        plain = plain && ops->op[i].letter == '+';
+    }
+    writer_line(w, "__constant__ constexpr char letters%d[] = \"%.*s\";", index,
+                STR_FMT(text_str(&letters)));
+    writer_line(w, "__constant__ constexpr int roots%d[] = {%.*s0};", index,
+                STR_FMT(text_str(&roots)));
+    writer_open(w, "struct Tree%d", index);
+    writer_line(w, "static constexpr bool plain = %s;", plain ? "true" : "false");
+    writer_line(w, "ISO_FN const char *text() { return letters%d; }", index);
+    writer_line(w, "ISO_FN const int *root() { return roots%d; }", index);
+    writer_open(w, "ISO_FN int part(int place)");
+    writer_line(w, "int part = 0;");
+    for (int p = 1; p < tree->n_parts; p++)
+        writer_line(w, "part += place >= %lld;", (long long)tree->parts[p].start);
+    writer_line(w, "return part;");
+    writer_close(w, "");
+    writer_close(w, ";");
+    writer_line(&k->body, "IsoSlotOps follow%d = {0u, 0u};", index);
+    for (int i = 0; i < ops->n; i++) {
+        writer_line(&k->body, "follow%d.left = lane == %d ? 0x%xu : follow%d.left;", index, i,
+                    ops->op[i].left, index);
+        writer_line(&k->body, "follow%d.right = lane == %d ? 0x%xu : follow%d.right;", index, i,
+                    ops->op[i].right, index);
+    }
+}
+
 typedef struct Stack {
     int n, v[MAX_LEAVES + 1];
 } Stack;
 
-static void write_ops(Summing *s, const char *monoid, const JoinOp *ops, int n, Stack *stack,
-                      int index)
+static void write_ops(Summing *s, const char *monoid, const JoinOp *ops, int n, Stack *stack)
 {
     Writer *w = &s->c.k->body;
     for (int i = 0; i < n; i++) {
         int top = stack->v[stack->n - 1];
         if (ops[i].kind == NODE_ROUND) {
-            writer_line(w, "iso_slots_round<%s, %s>(q%d_%d);", monoid, row_type(ops[i].type),
-                        index, top);
+            writer_line(w, "iso_slots_round<%s, %s>(q%d);", monoid, row_type(ops[i].type), top);
             continue;
         }
         stack->n--;
-        writer_line(w, "iso_slots_join<%s, %s>(q%d_%d, q%d_%d);", monoid, row_type(ops[i].type),
-                    index, stack->v[stack->n - 1], index, top);
+        writer_line(w, "iso_slots_join<%s, %s>(q%d, q%d);", monoid, row_type(ops[i].type),
+                    stack->v[stack->n - 1], top);
         s->c.k->census.add++;
     }
 }
@@ -273,36 +353,48 @@ static Str nothing_text(const Summing *s, Monoid monoid)
     return str_format(s->c.k->arena, "0x%08Xu", monoid == MONOID_SUM ? 0u : 0xFF800000u);
 }
 
-static void write_roots(Summing *s, const DagNode *reduce, const Stack *stack, int index)
+/* The lambda that takes a root; afterwards those that no slot stands below. */
+static void write_root(Summing *s, const DagNode *reduce, const char *monoid, int index)
 {
     Writer *w = &s->c.k->body;
     Str nothing = nothing_text(s, reduce->monoid);
-    if (monoid_values(reduce->monoid) == 2)
+    writer_open(w, "const auto root%d = [&](int r, const IsoColumns<%s, %d> &value)", index, monoid,
+                width_of(s, reduce));
+    if (s->c.k->kernel->row.roots_out && monoid_values(reduce->monoid) == 2)
         writer_line(w, "const IsoPair nothing = {__uint_as_float(%.*s), 0.0f};",
                     STR_FMT(nothing));
-    else
+    else if (s->c.k->kernel->row.roots_out)
         writer_line(w, "const float nothing = __uint_as_float(%.*s);", STR_FMT(nothing));
-    for (int r = 0; r < stack->n; r++)
-        writer_line(w, "iso_slots_store(args, %d, column, n, q%d_%d, nothing);", r, index,
-                    stack->v[r]);
+    if (s->c.k->kernel->row.roots_out)
+        writer_line(w, "iso_slots_store(args, r, column, n, value, nothing);");
+    writer_close(w, ";");
+}
+
+static void write_absent(Summing *s, const SlotTree *tree, const char *monoid, int index)
+{
+    Writer *w = &s->c.k->body;
+    writer_line(w, "const IsoColumns<%s, %d> none = {};", monoid, s->c.width);
+    for (int r = 0; r < tree->n_roots; r++) {
+        writer_line(w, "if (!(codes%d.have & 0x%xu))", index, tree->root[r]);
+        writer_line(w, "    root%d(%d, none);", index, r);
+    }
 }
 
 /* The reduce's values, held as its type is. */
-static void write_value(Summing *s, const DagNode *reduce, const Stack *stack, int index)
+static void write_value(Summing *s, const DagNode *reduce, int q, int index)
 {
     KernelText *k = s->c.k;
     Str nothing = nothing_text(s, reduce->monoid), text;
     if (reduce->monoid == MONOID_LOGSUMEXP)
-        text = str_format(k->arena, "iso_slots_log<%s>(q%d_%d.v[e], q%d_%d.any, %.*s)",
-                          row_type(reduce->type), index, stack->v[0], index, stack->v[0],
-                          STR_FMT(nothing));
+        text = str_format(k->arena, "iso_slots_log<%s>(q%d.v[e], q%d.any, %.*s)",
+                          row_type(reduce->type), q, q, STR_FMT(nothing));
     else
-        text = str_format(k->arena, "iso_slots_final(q%d_%d.v[e], q%d_%d.any, %.*s)", index,
-                          stack->v[0], index, stack->v[0], STR_FMT(nothing));
+        text = str_format(k->arena, "iso_slots_final(q%d.v[e], q%d.any, %.*s)", q, q,
+                          STR_FMT(nothing));
     text = expr_round_text(k->arena, reduce->type, text);
-    writer_line(&k->body, "%s r%d[%d];", expr_held(reduce->type), index, s->c.width);
+    writer_line(&k->body, "%s r%d[%d];", expr_held(reduce->type), index, width_of(s, reduce));
     writer_line(&k->body, "#pragma unroll");
-    writer_line(&k->body, "for (int e = 0; e < %d; ++e)", s->c.width);
+    writer_line(&k->body, "for (int e = 0; e < %d; ++e)", width_of(s, reduce));
     writer_line(&k->body, "    r%d[e] = %.*s;", index, STR_FMT(text));
     expr_bind(&s->c.row, reduce,
               str_format(k->arena, "r%d[%s]", index, reduce->mask & s->c.atoms ? "e" : "0"));
@@ -317,31 +409,22 @@ static void write_reduce(Summing *s, int index)
     const DagNode *values[2] = {product ? product->args[0] : reduce->args[0],
                                 product ? product->args[1] : NULL};
     const char *monoid = row_monoid(reduce->monoid, product != NULL);
-    int place = place_of(kernel, reduce);
-    const JoinOp *ops = tree->program.ops;
+    int width = width_of(s, reduce);
+    SlotTree ops;
     Writer *w = &s->c.k->body;
-    Stack stack = {0};
-    write_terms(s, values, product ? 2 : 1, index);
-    if (place >= 0)
-        writer_line(w, "IsoSlots slots%d = order%d;", index, place);
-    else
-        writer_line(w, "IsoSlots slots%d;", index);
-    if (place < 0)
-        writer_line(w, "slots%d.count<%lld>();", index, (long long)s->n);
-    for (int i = 0; i < tree->n_parts; i++) {
-        writer_line(w, "IsoColumns<%s, %d> q%d_%d = iso_slots_part<%s, %d>(slots%d, %lld, body%d);",
-                    monoid, s->c.width, index, i, monoid, s->c.width, index,
-                    (long long)(tree->parts[i].start + tree->parts[i].len), index);
-        stack.v[stack.n++] = i;
-        write_ops(s, monoid, ops, tree->program.n_ops[i], &stack, index);
-        ops += tree->program.n_ops[i];
-    }
+    slot_tree(&tree->program, kernel->row.roots_out, &ops);
+    write_terms(s, values, product ? 2 : 1, width, index);
+    write_root(s, reduce, monoid, index);
+    writer_line(w, "const IsoColumns<%s, %d> q%d = iso_slots_sum<Tree%d, %s, %d, %lld, %d>(codes%d, "
+                   "IsoSlotStack<%s, %d, %d>{waiting, 0}, load%d, body%d, root%d);", monoid,
+                width, index, index, monoid, width, (long long)s->n, batch_of(s), index,
+                monoid, width, s->threads, index, index, index);
     s->c.k->census.fma += product != NULL;
-    s->c.k->census.add += !product && reduce->monoid == MONOID_SUM;
+    s->c.k->census.add += (!product && reduce->monoid == MONOID_SUM) + tree->program.total_ops;
     if (kernel->row.roots_out)
-        write_roots(s, reduce, &stack, index);
+        write_absent(s, &ops, monoid, index);
     else
-        write_value(s, reduce, &stack, index);
+        write_value(s, reduce, index, index);
 }
 
 /* From the roots that all ranks sent: those are there below which a slot stands. */
@@ -359,46 +442,119 @@ static void write_joined(Summing *s)
             within = 0;
         }
         writer_line(&s->c.k->body,
-                    "IsoColumns<%s, %d> q0_%d = iso_slots_load<%s, %d>(args.source[%d], %d, "
+                    "IsoColumns<%s, %d> q%d = iso_slots_load<%s, %d>(args.source[%d], %d, "
                     "column, n, iso_slots_in(place%d, %lld, %lld));", monoid, s->c.width, r,
                     monoid, s->c.width, source, within++, place, (long long)join->runs[r].start,
                     (long long)(join->runs[r].start + join->runs[r].len));
         stack.v[stack.n++] = r;
-        write_ops(s, monoid, ops, join->program.n_ops[r], &stack, 0);
+        write_ops(s, monoid, ops, join->program.n_ops[r], &stack);
         ops += join->program.n_ops[r];
     }
-    write_value(s, reduce, &stack, 0);
+    write_value(s, reduce, stack.v[0], 0);
 }
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* Fewer threads where many slots' elements are kept. */
+/* Bytes of a thread's values that wait for their right sides. */
+static i64 waiting_bytes(const Summing *s)
+{
+    const Row *row = &s->c.k->kernel->row;
+    i64 most = 16;
+    for (int i = 0; i < row->n_reduces && s->c.k->kernel->family != FAMILY_JOIN; i++) {
+        i64 each = (i64)s->c.width * monoid_values(row->reduces[i]->monoid) * 4;
+        i64 bytes = (row->trees[i].program.depth - 1) * each;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static int threads_of(const Summing *s)
 {
-    i64 bytes = 0;
     int threads = SLOT_THREADS;
-    for (int b = 0; b < s->c.k->kernel->n_bindings; b++)
-        bytes += is_kept(s, b) ? kept_bytes(s, b) : 0;
-    while (threads > WARP && threads * bytes > SHARED_MAX)
+    while (threads > WARP && threads * waiting_bytes(s) > SHARED_MAX)
         threads /= 2;
     return threads;
 }
 
-static void write_packs(Summing *s)
+/* What is the same for all rows. */
+static void write_before(Summing *s)
 {
-    const Row *row = &s->c.k->kernel->row;
-    const DagNode **values = arena_array(s->c.k->arena, const DagNode *, row->n_reduces + 1);
-    for (int i = 0; i < row->n_reduces; i++)
-        values[i] = row->reduces[i]->args[0];
-    chunked_packs(&s->c, s->c.width, values, row->n_reduces);
-    write_even(s);
-    for (int b = 0; b < s->c.k->kernel->n_bindings; b++)
-        if (is_kept(s, b))
-            write_kept(s, b);
+    const Kernel *kernel = s->c.k->kernel;
+    Writer *w = &s->c.k->body;
+    writer_line(w, "const unsigned groups = (e%d + %d) / %d;", s->c.inner, WARP * s->c.width - 1,
+                WARP * s->c.width);
+    writer_line(w, "const int lane = threadIdx.x %% %d;", WARP);
+    if (kernel->family == FAMILY_JOIN)
+        return;
+    writer_line(w, "__shared__ float4 waiting[%lld];",
+                (long long)(waiting_bytes(s) / 16 * s->threads));
+    for (int i = 0; i < kernel->row.n_reduces; i++) {
+        SlotTree ops;
+        slot_tree(&kernel->row.trees[i].program, kernel->row.roots_out, &ops);
+        write_tree(s->c.k, &kernel->row.trees[i], &ops, i);
+    }
+}
+
+/* Each warp has neighbouring tasks: columns of a row, then those of the next. */
+static void open_tasks(Summing *s)
+{
+    Writer *w = &s->c.k->body;
+    writer_line(w, "const unsigned tasks = rows * groups, warps = gridDim.x * %du;",
+                s->threads / WARP);
+    writer_line(w, "const unsigned share = (tasks + warps - 1) / warps;");
+    writer_line(w, "unsigned task = (blockIdx.x * %du + threadIdx.x / %d) * share;",
+                s->threads / WARP, WARP);
+    writer_line(w, "const unsigned end = task + share < tasks ? task + share : tasks;");
+    writer_line(w, "#pragma unroll 1");
+    writer_open(w, "while (task < end)");
+    writer_line(w, "const unsigned row = task / groups;");
+    writer_line(w, "const unsigned stop = (row + 1) * groups < end ? (row + 1) * groups : end;");
+}
+
+static bool has_reduce(const DagNode *node)
+{
+    bool found = node->kind == DAG_REDUCE;
+    for (int i = 0; i < node->n_args && !found; i++)
+        found = has_reduce(node->args[i]);
+    return found;
+}
+
+/* What the terms have of a row, and of a lane's slot, before any sum. */
+static void write_row_values(Summing *s, const DagNode *reduce)
+{
+    DagNodes below;
+    expr_below(s->c.k->arena, reduce->args, 1, &below);
+    for (int i = 0; i < below.n; i++) {
+        const DagNode *node = below.v[i];
+        if (node->kind == DAG_CONST || (node->mask & s->c.atoms) || has_reduce(node))
+            continue;
+        expr_value(node->mask & s->slots ? &s->lanes : &s->c.row, node);
+    }
+}
+
+static void write_row_start(Summing *s)
+{
+    const Kernel *kernel = s->c.k->kernel;
+    Writer *w = &s->c.k->body;
+    chunked_row(&s->c);
+    write_lanes(s);
+    for (int i = 0; i < kernel->row.n_reduces && kernel->family != FAMILY_JOIN; i++) {
+        int place = place_of(kernel, kernel->row.reduces[i]);
+        if (place < 0) {
+            writer_line(w, "IsoSlots slots%d;", i);
+            writer_line(w, "slots%d.count<%lld>();", i, (long long)s->n);
+        }
+        writer_line(w, "const IsoSlotCodes codes%d = iso_slots_codes<Tree%d, %lld>(%s%d, follow%d);",
+                    i, i, (long long)s->n, place < 0 ? "slots" : "order", place < 0 ? i : place, i);
+        write_row_values(s, kernel->row.reduces[i]);
+    }
+    if (kernel->family == FAMILY_JOIN || kernel->row.roots_out)
+        row_write_place(&s->c);
 }
 
 static void write_chunk(Summing *s)
 {
+    const Kernel *kernel = s->c.k->kernel;
     Writer *w = &s->c.k->body;
     int inner = s->c.inner, width = s->c.width;
     writer_line(w, "const unsigned first = (task %% groups * %d + lane) * %d;", WARP, width);
@@ -406,49 +562,65 @@ static void write_chunk(Summing *s)
     writer_line(w, "const int n = first >= e%d ? 0 : first + %d <= e%d ? %d : (int)(e%d - first);",
                 inner, width, inner, width, inner);
     writer_line(w, "const bool wide = vector && n == %d;", width);
+    if (kernel->family == FAMILY_JOIN)
+        writer_line(w, "const long long column = (long long)place * args.source_columns + "
+                       "args.column_begin + first;");
+    else if (kernel->row.roots_out)
+        writer_line(w, "const long long column = (long long)place * map.extent[%d] + first;",
+                    inner);
+}
+
+static void write_sums(Summing *s)
+{
+    const Row *row = &s->c.k->kernel->row;
+    const DagNode **values = arena_array(s->c.k->arena, const DagNode *, row->n_reduces + 1);
+    for (int i = 0; i < row->n_reduces; i++)
+        values[i] = row->reduces[i]->args[0];
+    chunked_packs(&s->c, s->c.width, values, row->n_reduces);
+    write_even(s);
+    for (int i = 0; i < row->n_reduces; i++)
+        write_reduce(s, i);
+}
+
+static void open_kernel(Summing *s, KernelText *k)
+{
+    const Kernel *kernel = k->kernel;
+    *s = (Summing){.dim = kernel->n_dims - 1};
+    chunked_init(&s->c, k, kernel->n_dims - 2);
+    s->slots = s->c.apart = dim_mask(&kernel->dims[s->dim]);
+    s->n = atom_size(k->contract, kernel->dims[s->dim].atoms[0], 0);
+    s->threads = threads_of(s);
+    k->family = kernel->family == FAMILY_JOIN ? "join" : "slots";
+    k->parameters = "const __grid_constant__ IsoRowArgs args";
+    k->arguments = "IsoRowArgs";
+    k->threads = s->threads;
+    k->bounds = str_format(k->arena, "%d", s->threads).s;
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
+                   "iso_row.cuh\niso_slots.cuh\n");
 }
 
 void emit_slots(KernelText *k)
 {
-    const Kernel *kernel = k->kernel;
-    bool join = kernel->family == FAMILY_JOIN;
+    bool join = k->kernel->family == FAMILY_JOIN;
     Writer *w = &k->body;
-    Summing s = {.dim = kernel->n_dims - 1};
-    chunked_init(&s.c, k, kernel->n_dims - 2);
-    s.slots = s.c.apart = dim_mask(&kernel->dims[s.dim]);
-    s.n = atom_size(k->contract, kernel->dims[s.dim].atoms[0], 0);
-    s.threads = threads_of(&s);
-    k->family = join ? "join" : "slots";
-    k->parameters = "const __grid_constant__ IsoRowArgs args";
-    k->arguments = "IsoRowArgs";
-    k->threads = s.threads;
-    k->bounds = str_format(k->arena, "%d", s.threads).s;
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
-                   "iso_row.cuh\niso_slots.cuh\n");
+    Summing s;
+    open_kernel(&s, k);
     writer_line(w, "const IsoMapArgs &map = args.map;");
     chunked_extents(&s.c);
-    writer_line(w, "const unsigned groups = (e%d + %d) / %d;", s.c.inner, WARP * s.c.width - 1,
-                WARP * s.c.width);
-    writer_line(w, "const int lane = threadIdx.x %% %d;", WARP);
-    writer_open(w, "for (unsigned task = blockIdx.x * %du + threadIdx.x / %d; "
-                   "task < rows * groups; task += gridDim.x * %du)", s.threads / WARP, WARP,
-                s.threads / WARP);
-    writer_line(w, "const unsigned row = task / groups;");
-    chunked_row(&s.c);
-    write_lanes(&s);
+    write_before(&s);
+    open_tasks(&s);
+    write_row_start(&s);
+    writer_line(w, "#pragma unroll 1");
+    writer_open(w, "for (; task < stop; ++task)");
     write_chunk(&s);
-    if (join || kernel->row.roots_out) {
-        row_write_place(&s.c);
-        writer_line(w, "const long long column = (long long)place * map.extent[%d] + first;",
-                    s.c.inner);
-    }
     if (join)
         write_joined(&s);
     else
-        write_packs(&s);
-    for (int i = 0; i < kernel->row.n_reduces && !join; i++)
-        write_reduce(&s, i);
-    if ((join || !kernel->row.roots_out) && chunked_store(&s.c, "store"))
-        writer_line(w, "if (n > 0)\n        store(i, n, wide);");
+        write_sums(&s);
+    if ((join || !k->kernel->row.roots_out) && chunked_store(&s.c, "store")) {
+        writer_line(w, "if (n > 0)");
+        writer_line(w, "    store(i, n, wide);");
+    }
+    writer_close(w, "");
     writer_close(w, "");
 }

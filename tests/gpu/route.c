@@ -137,7 +137,9 @@ static void put_param(Route *g, int i)
 static void repeat_rows(DevicePtr to, const iso_tensor *host)
 {
     size_t bytes = elements(host) * element(host), all = bytes / BASE * MOST;
+    char last;
     gpu_write(to, host->data, bytes);
+    gpu_read(&last, to + bytes - 1, 1); /* what was written is there for the stream's copies */
     for (size_t have = bytes; have < all; have *= 2)
         gpu_copy(to + have, to, have * 2 <= all ? have : all - have);
 }
