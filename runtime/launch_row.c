@@ -189,7 +189,8 @@ iso_status launch_draw(const Launch *launch)
     return launch_kernel(launch, &grid, parameters);
 }
 
-/* One warp a row: a token, whose indices and slots are the other dimensions. */
+/* One warp a row: a token, whose indices and slots are the other dimensions. Warps take further
+ * rows where there are more than have room. */
 iso_status launch_top(const Launch *launch)
 {
     IsoMapArgs args;
@@ -198,8 +199,11 @@ iso_status launch_top(const Launch *launch)
     iso_status status = bind_map(launch, &args);
     if (status)
         return status;
+    enum { WARP = 32, RESIDENT = 1024 };
     set_threads(launch, &grid);
-    grid.x = args.extent[0];
+    int64_t room = (int64_t)launch->op->module->multiprocessors * (RESIDENT / grid.threads);
+    int64_t ctas = ceil_div(args.extent[0], grid.threads / WARP);
+    grid.x = (unsigned)(room > 0 && ctas > room ? ceil_div(ctas, ceil_div(ctas, room)) : ctas);
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
 }

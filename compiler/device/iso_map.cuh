@@ -60,6 +60,16 @@ ISO_FN void iso_load(IsoPack<T, W> &to, const T *row, long long step, long long 
             return;
         }
     }
+    if constexpr (sizeof(T) == 2 && W == 4) {
+        if (wide) {
+            const uint2 four = *(const uint2 *)(row + i);
+            const unsigned pair[2] = {four.x, four.y};
+#pragma unroll
+            for (int k = 0; k < W; ++k)
+                to.v[k] = (T)(pair[k / 2] >> 16 * (k % 2));
+            return;
+        }
+    }
 #pragma unroll
     for (int k = 0; k < W; ++k)
         to.v[k] = k < n ? row[(i + k) * step] : (T)0;

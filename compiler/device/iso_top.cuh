@@ -193,21 +193,32 @@ template <class Top> ISO_FN unsigned iso_top(const float (&z)[Top::each])
     return Top::by_index ? iso_top_ascending<Top::k>(chosen) : chosen;
 }
 
-// The scores of a lane's own indices: body(i, n, wide, terms) gives Width of them.
-template <class Top, int Width, class Body>
-ISO_FN void iso_top_scores(float (&z)[Top::each], bool vector, const Body &body)
+ISO_FN float iso_top_first(float v) { return __shfl_sync(ISO_TOP_ALL, v, 0); }
+ISO_FN IsoPair iso_top_first(IsoPair v)
 {
-    const int first = threadIdx.x % ISO_TOP_LANES * Top::each;
+    v.m = iso_top_first(v.m);
+    v.s = iso_top_first(v.s);
+    return v;
+}
+
+// A reduction by 32 lanes, each a chain over its own indices: every lane gets the value.
+template <class Top, class M, int Type>
+ISO_FN typename M::Value iso_top_reduce(const IsoTerms<Top::each> &terms)
+{
+    constexpr int lanes = (Top::n + Top::each - 1) / Top::each;
+    const int lane = threadIdx.x % ISO_TOP_LANES;
+    typename M::Value v = M::first(terms, 0);
 #pragma unroll
-    for (int k = 0; k < Top::each; k += Width) {
-        IsoTerms<Width> terms = {};
-        if (first + k < Top::n)
-            iso_chunk<Width>(first + k, Top::n, vector,
-                             [&](long long at, int n, bool wide) { body(at, n, wide, terms); });
+    for (int e = 1; e < Top::each; ++e)
+        v = lane * Top::each + e < Top::n ? M::next(v, terms, e) : v;
+    v = iso_rounded<Type>(v);
 #pragma unroll
-        for (int e = 0; e < Width; ++e)
-            z[k + e] = terms.a[e];
+    for (int s = 1; s < lanes; s *= 2) {
+        const typename M::Value right = iso_shuffle_down(v, s);
+        if ((lane & (2 * s - 1)) == 0 && lane + s < lanes)
+            v = M::template join<Type>(v, right);
     }
+    return iso_top_first(v);
 }
 
 #endif

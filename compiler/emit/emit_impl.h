@@ -120,6 +120,8 @@ void chunked_store_row(Chunked *c, const char *condition);
 void row_write_reduce(Chunked *c, int index);
 /* The same of terms that the lambda `body` gives, at a pace: "IsoPace<...>". */
 void row_bind_reduce(Chunked *c, int index, Str body, Str pace);
+/* The reduce's value as a text, held as its type is, then known to the row. */
+void row_bind_value(Chunked *c, const DagNode *reduce, Str value);
 /* "IsoSum"; "ISO_F32". */
 const char *row_monoid(Monoid monoid, bool fused);
 const char *row_type(DType type);

@@ -141,7 +141,7 @@ static Str reduce_text(Chunked *c, int index, Str body, Str pace)
 }
 
 /* The reduce's value, held as its type is. */
-static void bind_value(Chunked *c, const DagNode *reduce, Str value)
+void row_bind_value(Chunked *c, const DagNode *reduce, Str value)
 {
     Arena *arena = c->k->arena;
     if (reduce->monoid == MONOID_LOGSUMEXP)
@@ -159,7 +159,7 @@ void row_bind_reduce(Chunked *c, int index, Str body, Str pace)
     if (row->roots_out)
         writer_line(&c->k->body, "%.*s;", STR_FMT(value));
     else
-        bind_value(c, row->reduces[index], value);
+        row_bind_value(c, row->reduces[index], value);
 }
 
 void row_write_reduce(Chunked *c, int index)
@@ -200,7 +200,7 @@ static void write_joined(Chunked *c)
     const char *monoid = row_monoid(reduce->monoid, false);
     write_program(c->k, 0, postfix_text(c->k->arena, &join->program, false, 1), NULL);
     row_write_place(c);
-    bind_value(c, reduce,
+    row_bind_value(c, reduce,
                str_format(c->k->arena, "iso_row_joined<%s, Program0>(args, place)", monoid));
     c->k->census.add += join->program.n_roots - 1;
 }
