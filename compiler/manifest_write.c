@@ -265,7 +265,8 @@ static json_t *row_json(Writer *w, const Kernel *k)
     put(w, object, "roots", integer(row->n_roots));
     put(w, object, "values", integer(monoid_values(row->reduces[0]->monoid)));
     put(w, object, "row_threads", integer(row->threads));
-    put(w, object, "columns", integer(row->columns ? row_columns(k) : 0));
+    if (row->columns)
+        put(w, object, "columns", integer(row_columns(k)));
     return object;
 }
 
