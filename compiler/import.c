@@ -442,6 +442,33 @@ static void read_sizes(Config *c)
     read_experts(c);
 }
 
+/* Models whose mixture of experts has a contract, and what else they have that no op here computes. */
+static const struct {
+    const char *type, *lacks, *contract;
+} known_in_part[] = {
+    {"deepseek_v2", "attention over latent keys (MLA)", "deepseek-v3-moe.iso"},
+    {"deepseek_v3", "attention over latent keys (MLA)", "deepseek-v3-moe.iso"},
+    {"kimi_k2", "attention over latent keys (MLA)", "deepseek-v3-moe.iso"},
+    {"glm4_moe", "rotary embedding of half of each head", "glm-4.5-moe.iso"},
+    {"gpt_oss", "weights of 4 bits", "gpt-oss-20b-moe.iso"},
+    {"qwen3_next", "gated delta rules in most layers", "qwen3-next-moe.iso"},
+    {"qwen3_5_moe", "gated delta rules in most layers", "qwen3-next-moe.iso"},
+};
+
+static void refuse_family(Config *c, const char *type)
+{
+    for (size_t i = 0; type && i < sizeof known_in_part / sizeof known_in_part[0]; i++) {
+        if (strcmp(type, known_in_part[i].type))
+            continue;
+        Diag *d = refuse(c, "model_type", str_format(c->arena, "has %s, which no op here computes",
+                                                     known_in_part[i].lacks).s);
+        diag_note(c->diags, d, "contracts/%s has its mixture of experts", known_in_part[i].contract);
+        return;
+    }
+    note(c, refuse(c, "model_type", type ? "is no family that is imported" : "is missing"),
+         "llama (SmolLM too), mistral, mixtral, qwen2, qwen3, qwen3_moe, olmo2 and olmo3 are");
+}
+
 static bool find_family(Config *c)
 {
     const char *type = json_string_value(get(c, "model_type"));
@@ -450,8 +477,7 @@ static bool find_family(Config *c)
             c->model->family = (ImportFamily)i;
             return true;
         }
-    note(c, refuse(c, "model_type", type ? "is no family that is imported" : "is missing"),
-         "llama (SmolLM too), mistral, mixtral, qwen2, qwen3, qwen3_moe, olmo2 and olmo3 are");
+    refuse_family(c, type);
     return false;
 }
 
