@@ -116,7 +116,7 @@ u64 terms_leaf(const Terms *t, int param, const i64 *index)
 }
 
 /* The index that an element of parameter ~at says; -1 where the axis does not have it. */
-static i64 looked_up(const Terms *t, const Fix *fix, const i64 *index)
+i64 terms_looked_up(const Terms *t, const Fix *fix, const i64 *index)
 {
     const Tensor *tensor = &t->op->op->params[~fix->at];
     const TermsTensor *memory = &t->setup.params[~fix->at];
@@ -137,7 +137,7 @@ static u64 input_term(const Terms *t, const DagNode *node, const i64 *index)
     }
     for (int i = 0; i < node->n_fixes; i++) {
         const Fix *fix = &node->fixes[i];
-        own[fix->atom] = fix->at < 0 ? looked_up(t, fix, index) : fix->at;
+        own[fix->atom] = fix->at < 0 ? terms_looked_up(t, fix, index) : fix->at;
         if (own[fix->atom] < 0)
             return ptx_term_const(0);
     }
@@ -200,7 +200,7 @@ u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
     case DAG_INPUT: return input_term(t, node, index);
     case DAG_CONST: return ptx_term_const(node->bits);
     case DAG_ONLY:
-        return index[node->fixes[0].atom] == looked_up(t, &node->fixes[0], index)
+        return index[node->fixes[0].atom] == terms_looked_up(t, &node->fixes[0], index)
                    ? terms_as_f32(t, node->args[0], index)
                    : ptx_term_const(0xFF800000u);
     case DAG_REDUCE: return terms_narrow(node->type, terms_reduce(t, node, index));

@@ -50,6 +50,8 @@ u64 terms_mask(const Terms *terms, u64 mask);
 i64 terms_flat(const Terms *terms, const Part *part, const int *atoms, int n, const i64 *index);
 /* The element of a parameter's memory at these indices, coordinates as they are. */
 u64 terms_leaf(const Terms *terms, int param, const i64 *index);
+/* The index that an element of parameter ~at says; -1 where the axis does not have it. */
+i64 terms_looked_up(const Terms *terms, const Fix *fix, const i64 *index);
 /* Row of the rank that a token's global index is. */
 i64 terms_row(const Terms *terms, i64 token);
 

@@ -6,6 +6,7 @@
 enum { GROUP = 16 };
 
 #define ONE 0x3f800000u
+#define NEGATIVE_INFINITY 0xff800000u
 
 int terms_reduce_number(const Terms *t, const DagNode *reduce)
 {
@@ -122,6 +123,44 @@ static TermsValue next(Terms *t, const DagNode *reduce, bool fused, const TermsV
     return acc ? join(t, reduce->monoid, DT_F32, *acc, x) : x;
 }
 
+/* The element at place e: of slots (6.23) the one that stands there, of two the first. */
+static bool find_element(const Terms *t, const DagNode *reduce, i64 e, i64 *index)
+{
+    if (!reduce->n_fixes) {
+        set_element(t, reduce, e, index);
+        return true;
+    }
+    i64 n = atom_size(t->contract, reduce->slots, 0);
+    for (i64 *slot = &index[reduce->slots], k = 0; k < n; k++) {
+        *slot = k;
+        if (terms_looked_up(t, &reduce->fixes[0], index) == e)
+            return true;
+    }
+    return false;
+}
+
+static bool leaf_has_any(const Terms *t, const DagNode *reduce, const TreeNode *node,
+                         const i64 *index)
+{
+    i64 own[MAX_ATOMS];
+    memcpy(own, index, sizeof own);
+    for (int r = 0; r < node->n_runs; r++)
+        for (i64 e = node->runs[r].start; e < node->runs[r].start + node->runs[r].len; e++)
+            if (find_element(t, reduce, e, own))
+                return true;
+    return false;
+}
+
+static bool has_any(const Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
+{
+    if (!reduce->n_fixes)
+        return true;
+    if (node->kind == NODE_LEAF)
+        return leaf_has_any(t, reduce, node, index);
+    return has_any(t, reduce, node->left, index) ||
+           (node->kind == NODE_JOIN && has_any(t, reduce, node->right, index));
+}
+
 static TermsValue chain_leaf(Terms *t, const DagNode *reduce, const TreeNode *node,
                              const i64 *index)
 {
@@ -134,7 +173,8 @@ static TermsValue chain_leaf(Terms *t, const DagNode *reduce, const TreeNode *no
     memcpy(own, index, sizeof own);
     for (int r = 0; r < node->n_runs; r++)
         for (i64 e = node->runs[r].start; e < node->runs[r].start + node->runs[r].len; e++) {
-            set_element(t, reduce, e, own);
+            if (!find_element(t, reduce, e, own))
+                continue;
             acc = next(t, reduce, fused, any ? &acc : NULL, own);
             any = true;
         }
@@ -163,16 +203,29 @@ static bool given_value(Terms *t, const DagNode *reduce, const TreeNode *node, c
     return false;
 }
 
+static TermsValue nothing(const DagNode *reduce)
+{
+    return (TermsValue){{ptx_term_const(reduce->monoid == MONOID_SUM ? 0 : NEGATIVE_INFINITY),
+                         ptx_term_const(0), ptx_term_const(0)}};
+}
+
+/* A node with no slot below it is absent: nothing is joined for it. */
 TermsValue terms_tree(Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
 {
     TermsValue out = {{0}};
+    if (!has_any(t, reduce, node, index))
+        return nothing(reduce);
     if (given_value(t, reduce, node, index, &out))
         return out;
     if (node->kind == NODE_LEAF && node->leaf == TREE_MMA)
         return (TermsValue){{mma_leaf(t, reduce, node, index)}};
     if (node->kind == NODE_LEAF)
         return chain_leaf(t, reduce, node, index);
+    if (node->kind == NODE_JOIN && !has_any(t, reduce, node->left, index))
+        return terms_tree(t, reduce, node->right, index);
     out = terms_tree(t, reduce, node->left, index);
+    if (node->kind == NODE_JOIN && !has_any(t, reduce, node->right, index))
+        return out;
     if (node->kind == NODE_JOIN)
         return join(t, reduce->monoid, node->type, out, terms_tree(t, reduce, node->right, index));
     for (int v = 0; v < monoid_values(reduce->monoid); v++)
@@ -187,7 +240,9 @@ u64 terms_reduce(Terms *t, const DagNode *reduce, const i64 *index)
     if (term)
         return term;
     const TreeNode *tree = t->tree[terms_reduce_number(t, reduce)];
-    term = final_value(t, reduce->monoid, reduce->type, terms_tree(t, reduce, tree, index));
+    TermsValue value = terms_tree(t, reduce, tree, index);
+    term = has_any(t, reduce, tree, index)
+               ? final_value(t, reduce->monoid, reduce->type, value) : value.v[0];
     terms_remember(t, key, term);
     return term;
 }
