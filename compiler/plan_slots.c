@@ -89,14 +89,18 @@ bool plan_slots(Planner *planner, Kernel *shape)
     return plan_make_dims(planner, shape, &space, 1);
 }
 
+/* Two words of 16 bytes, where no sum holds pairs and all slots' elements have 16 bits. */
 int row_columns(const Kernel *kernel)
 {
     const Op *op = kernel->op->op;
+    bool pairs = false, wide = false;
+    for (int i = 0; i < kernel->row.n_reduces; i++)
+        pairs = pairs || monoid_values(kernel->row.reduces[i]->monoid) > 1;
     for (int i = 0; i < kernel->n_bindings; i++) {
         const Binding *b = &kernel->bindings[i];
         const Tensor *tensor = b->result ? &op->results[b->tensor] : &op->params[b->tensor];
-        if (b->has[kernel->n_dims - 2] && dtype_bytes(tensor->type) == 2)
-            return 8;
+        wide = wide || (b->has[kernel->n_dims - 2] && b->has[kernel->n_dims - 1] &&
+                        tensor->type == DT_F32);
     }
-    return 4;
+    return pairs || wide || kernel->family == FAMILY_JOIN ? 8 : 16;
 }

@@ -23,6 +23,16 @@ ISO_FN IsoU16 iso_slots_at(IsoU16 v, int lane)
     return (IsoU16)__shfl_sync(ISO_SLOTS_ALL, (unsigned)v, lane);
 }
 
+// One lane's number, which the compiler then knows to be the same for all: what is chosen by it is
+// no divergence.
+ISO_FN unsigned iso_slots_of(unsigned v, int lane)
+{
+    unsigned r;
+    asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;"
+                 : "=r"(r) : "r"((int)(threadIdx.x % 32) == lane ? v : 0u));
+    return r;
+}
+
 // The place of a lane's slot: negative where it stands nowhere, or at an earlier slot's place.
 template <int K> ISO_FN int iso_slots_place(long long at)
 {
@@ -106,7 +116,8 @@ struct IsoSlotCodes {
     unsigned ops, have; // have: the parts that have a slot
 };
 
-enum { ISO_SLOTS_SLOT = 31, ISO_SLOTS_FIRST = 32 /* of its part */ };
+// Of a code: the slot, whether it is the first of its part, and how many operations follow it.
+enum { ISO_SLOTS_SLOT = 31, ISO_SLOTS_FIRST = 32, ISO_SLOTS_OPS = 64 };
 
 // Operations of the tree, one a lane, in the order of their text: parts on whose left side and on
 // whose right side (of a rounding and a root: on which) some slot must stand. An operation follows
@@ -132,7 +143,7 @@ ISO_FN IsoSlotCodes iso_slots_codes(const IsoSlots &slots, const IsoSlotOps &own
     const unsigned right = own.right & have;
     const int last = right && (own.left & have) ? 31 - __clz((int)right) : -1;
     IsoSlotCodes codes;
-    codes.n = slots.n;
+    codes.n = (int)iso_slots_of((unsigned)slots.n, 0);
     codes.have = have;
     codes.code = slots.slot | (lane == 0 || before != part ? ISO_SLOTS_FIRST : 0);
     codes.ops = 0;
@@ -142,6 +153,7 @@ ISO_FN IsoSlotCodes iso_slots_codes(const IsoSlots &slots, const IsoSlotOps &own
         codes.ops = lane == j ? ops : codes.ops;
     }
     codes.ops = lane == 31 || after != part || lane == slots.n - 1 ? codes.ops : 0;
+    codes.code |= __popc(codes.ops) * ISO_SLOTS_OPS;
     return codes;
 }
 
@@ -186,39 +198,44 @@ ISO_FN void iso_slots_pop_join(IsoColumns<M, W> &acc, Stack &stack)
         acc.v[e] = M::template join<Type>(left.v[e], acc.v[e]);
 }
 
-// Operations whose letters are as in iso_tree.cuh, after a join that of its type; r is root number
-// Tree::root(i).
+// Joins in f32, so many.
+template <class M, int W, class Stack>
+ISO_FN void iso_slots_joins(IsoColumns<M, W> &acc, Stack &stack, int n)
+{
+#pragma unroll 1
+    for (; n > 0; --n)
+        iso_slots_pop_join<M, ISO_F32>(acc, stack);
+}
+
+// Operations of any kind: letters as in iso_tree.cuh, B and H joins in bf16 and f16; R is root
+// number Tree::root(i).
 template <class Tree, class M, int W, class Stack, class Root>
 ISO_FN void iso_slots_ops(IsoColumns<M, W> &acc, Stack &stack, unsigned ops, const Root &root)
 {
 #pragma unroll 1
     while (ops) {
         const int i = 31 - __clz((int)(ops & (0u - ops)));
+        const char c = Tree::text()[i];
         ops &= ops - 1;
-        if constexpr (Tree::plain) {
+        if (c == 'R') {
+            root(Tree::root()[i], acc);
+            acc.any = false;
+        } else if (c == '+') {
             iso_slots_pop_join<M, ISO_F32>(acc, stack);
+        } else if (c == 'B') {
+            iso_slots_pop_join<M, ISO_BF16>(acc, stack);
+        } else if (c == 'H') {
+            iso_slots_pop_join<M, ISO_F16>(acc, stack);
+        } else if (c == 'b') {
+            iso_slots_round<M, ISO_BF16>(acc);
         } else {
-            const char c = Tree::text()[i];
-            if (c == 'R') {
-                root(Tree::root()[i], acc);
-                acc.any = false;
-            } else if (c == '+') {
-                iso_slots_pop_join<M, ISO_F32>(acc, stack);
-            } else if (c == 'B') {
-                iso_slots_pop_join<M, ISO_BF16>(acc, stack);
-            } else if (c == 'H') {
-                iso_slots_pop_join<M, ISO_F16>(acc, stack);
-            } else if (c == 'b') {
-                iso_slots_round<M, ISO_BF16>(acc);
-            } else {
-                iso_slots_round<M, ISO_F16>(acc);
-            }
+            iso_slots_round<M, ISO_F16>(acc);
         }
     }
 }
 
-// All slots of a row, `Batch` of K at a time: load(first) brings their elements, body(j, slot,
-// terms) gives those of the jth that was brought.
+// All slots of a row, `Batch` of K at a time: load(code, first) brings their elements, body(j, at,
+// terms) gives those of the jth that was brought, the at-th of all.
 template <class Tree, class M, int W, int K, int Batch, class Stack, class Load, class Body,
           class Root>
 ISO_FN IsoColumns<M, W> iso_slots_sum(const IsoSlotCodes &codes, Stack stack, const Load &load,
@@ -227,16 +244,18 @@ ISO_FN IsoColumns<M, W> iso_slots_sum(const IsoSlotCodes &codes, Stack stack, co
     IsoColumns<M, W> acc = {};
 #pragma unroll 1
     for (int first = 0; first < K; first += Batch) {
-        load(first);
+        int code[Batch];
+#pragma unroll
+        for (int j = 0; j < Batch; ++j)
+            code[j] = (int)iso_slots_of((unsigned)codes.code, first + j);
+        load(code, first);
 #pragma unroll
         for (int j = 0; j < Batch; ++j) {
             if (first + j >= codes.n)
                 continue;
-            const int code = iso_slots_at(codes.code, first + j);
-            const unsigned ops = (unsigned)iso_slots_at((int)codes.ops, first + j);
             IsoTerms<W> terms;
-            body(j, code & ISO_SLOTS_SLOT, terms);
-            if (code & ISO_SLOTS_FIRST) {
+            body(j, first + j, terms);
+            if (code[j] & ISO_SLOTS_FIRST) {
                 if (acc.any)
                     stack.push(acc);
 #pragma unroll
@@ -248,10 +267,26 @@ ISO_FN IsoColumns<M, W> iso_slots_sum(const IsoSlotCodes &codes, Stack stack, co
                     acc.v[e] = M::next(acc.v[e], terms, e);
             }
             acc.any = true;
-            iso_slots_ops<Tree>(acc, stack, ops, root);
+            if constexpr (Tree::plain)
+                iso_slots_joins(acc, stack, code[j] / ISO_SLOTS_OPS);
+            else
+                iso_slots_ops<Tree>(acc, stack, iso_slots_of(codes.ops, first + j), root);
         }
     }
     return acc;
+}
+
+// Elements i .. i + W - 1 of a row that lie together on 16 bytes, or none.
+template <class T, int W>
+ISO_FN void iso_slots_load(IsoPack<T, W> &to, const T *row, long long i, bool on)
+{
+    constexpr int word = 16 / sizeof(T);
+    static_assert(W % word == 0, "a thread's columns are whole words");
+#pragma unroll
+    for (int k = 0; k < W; k += word) {
+        const uint4 v = on ? *(const uint4 *)(row + i + k) : make_uint4(0u, 0u, 0u, 0u);
+        iso_unpack(v, to.v + k);
+    }
 }
 
 // What a sum of nothing is: elements are at bits `nothing`.
@@ -267,14 +302,24 @@ template <int Type> ISO_FN float iso_slots_log(IsoPair v, bool any, unsigned not
 
 // ---- roots -----------------------------------------------------------------------------------
 
-// Root r of the row's columns from `first` on, n of them; place: that of the row's first column.
-// An absent one is `nothing`, which no one reads.
+// Root r of the row's columns from place `column` on, n of them. An absent one is `nothing`, which
+// no one reads.
 template <class M, int W>
-ISO_FN void iso_slots_store(const IsoRowArgs &args, int r, long long place, int n,
+ISO_FN void iso_slots_store(const IsoRowArgs &args, int r, long long column, int n,
                             const IsoColumns<M, W> &x, typename M::Value nothing)
 {
     constexpr int values = sizeof(typename M::Value) / sizeof(float);
-    float *const to = args.roots + r * values * args.root_stride + place;
+    float *const to = args.roots + r * values * args.root_stride + column;
+    if constexpr (values == 1 && W % 4 == 0) {
+        if (n == W && ((unsigned long long)to & 15) == 0) {
+#pragma unroll
+            for (int e = 0; e < W; e += 4)
+                *(float4 *)(to + e) =
+                    make_float4(x.any ? x.v[e] : nothing, x.any ? x.v[e + 1] : nothing,
+                                x.any ? x.v[e + 2] : nothing, x.any ? x.v[e + 3] : nothing);
+            return;
+        }
+    }
 #pragma unroll
     for (int e = 0; e < W; ++e)
         if (e < n)
@@ -282,19 +327,29 @@ ISO_FN void iso_slots_store(const IsoRowArgs &args, int r, long long place, int 
 }
 
 template <class M, int W>
-ISO_FN IsoColumns<M, W> iso_slots_load(const IsoJoinSource &source, int within, long long place,
+ISO_FN IsoColumns<M, W> iso_slots_root(const IsoJoinSource &source, int within, long long column,
                                        int n, bool any)
 {
     constexpr int values = sizeof(typename M::Value) / sizeof(float);
-    const float *const from = source.ptr + within * values * source.root_stride + place;
+    const float *const from = source.ptr + within * values * source.root_stride + column;
     IsoColumns<M, W> x = {};
     x.any = any;
-    if (any) {
+    if (!any)
+        return x;
+    if constexpr (values == 1 && W % 4 == 0) {
+        if (n == W && ((unsigned long long)from & 15) == 0) {
 #pragma unroll
-        for (int e = 0; e < W; ++e)
-            if (e < n)
-                iso_root_load(from + e, source.root_stride, x.v[e]);
+            for (int e = 0; e < W; e += 4) {
+                const float4 v = *(const float4 *)(from + e);
+                x.v[e] = v.x, x.v[e + 1] = v.y, x.v[e + 2] = v.z, x.v[e + 3] = v.w;
+            }
+            return x;
+        }
     }
+#pragma unroll
+    for (int e = 0; e < W; ++e)
+        if (e < n)
+            iso_root_load(from + e, source.root_stride, x.v[e]);
     return x;
 }
 

@@ -4,6 +4,12 @@
 
 enum { SLOT_THREADS = 128, WARP = 32, SHARED_MAX = 48 * 1024, BATCH = 4 };
 
+typedef struct Ordered {
+    const DagNode *node;
+    int reduce;
+    Str name;
+} Ordered;
+
 typedef struct Summing {
     Chunked c;
     int dim;      /* of the slots */
@@ -11,6 +17,7 @@ typedef struct Summing {
     u64 slots;    /* their atom */
     int threads;
     ExprScope lanes; /* of a lane's own slot */
+    VEC(Ordered) ordered;
 } Summing;
 
 static const Binding *binding_of(const Summing *s, int b)
@@ -116,7 +123,7 @@ static Str kept_offset(const Summing *s, int b)
     Text at = {.arena = s->c.k->arena};
     text_printf(&at, "p%d", b);
     if (binding_of(s, b)->has[s->dim])
-        text_printf(&at, " + slot * map.view[%d].stride[%d]", b, s->dim);
+        text_printf(&at, " + (code[j] & ISO_SLOTS_SLOT) * map.view[%d].stride[%d]", b, s->dim);
     if (is_looked_up(s, b))
         text_printf(&at, " + (on ? at : 0)");
     return text_str(&at);
@@ -129,13 +136,14 @@ static void write_load(Summing *s, int b, int index)
     Str at = kept_offset(s, b);
     writer_line(w, "#pragma unroll");
     writer_open(w, "for (int j = 0; j < %d; ++j)", batch_of(s));
-    writer_line(w, "const int slot = iso_slots_at(codes%d.code, first + j) & ISO_SLOTS_SLOT;",
-                index);
     if (looked_up)
-        writer_line(w, "const long long at = iso_slots_at(l%d, slot);", b);
+        writer_line(w, "const long long at = iso_slots_at(l%d, code[j] & ISO_SLOTS_SLOT);", b);
     writer_line(w, "const bool on = first + j < codes%d.n%s;", index, looked_up ? " && at >= 0" : "");
-    writer_line(w, "iso_load(z%d_%d[j], %.*s, s%d, i, on ? n : 0, even && on);", index, b,
-                STR_FMT(at), b);
+    if (s->c.width > 1)
+        writer_line(w, "iso_slots_load(z%d_%d[j], %.*s, i, on);", index, b, STR_FMT(at));
+    else
+        writer_line(w, "iso_load(z%d_%d[j], %.*s, s%d, i, on ? n : 0, wide);", index, b,
+                    STR_FMT(at), b);
     writer_close(w, "");
 }
 
@@ -153,17 +161,18 @@ static void write_loads(Summing *s, const DagNodes *below, int index)
         own[n++] = b;
         writer_line(w, "IsoPack<%s, %d> z%d_%d[%d];", held(s, b), s->c.width, index, b, batch_of(s));
     }
-    writer_open(w, "const auto load%d = [&](int first)", index);
+    writer_open(w, "const auto load%d = [&](const int *code, int first)", index);
     for (int i = 0; i < n; i++)
         write_load(s, own[i], index);
     writer_close(w, ";");
 }
 
-/* Slots' elements lie on 16 bytes as those of the first do. */
-static void write_even(Summing *s)
+/* Whether all that the warp reads and writes of this chunk lies on 16 bytes, slots' elements as
+ * those of the first do. */
+static void write_fast(Summing *s)
 {
     Text even = {.arena = s->c.k->arena};
-    text_printf(&even, "wide");
+    text_printf(&even, "vector && n == %d", s->c.width);
     for (int b = 0; b < s->c.k->kernel->n_bindings; b++) {
         int each = 16 / dtype_bytes(binding_tensor(s->c.k->kernel, b)->type);
         if (is_kept(s, b) && binding_of(s, b)->has[s->dim])
@@ -172,7 +181,8 @@ static void write_even(Summing *s)
             text_printf(&even, " && map.lookup[%d].stride %% %d == 0", chunked_lookup(&s->c, b),
                         each);
     }
-    writer_line(&s->c.k->body, "const bool even = %.*s;", STR_FMT(text_str(&even)));
+    writer_line(&s->c.k->body, "const bool fast = __ballot_sync(ISO_SLOTS_ALL, n == 0 || (%.*s)) == "
+                               "ISO_SLOTS_ALL;", STR_FMT(text_str(&even)));
 }
 
 /* ---- terms ----------------------------------------------------------------------------------- */
@@ -196,7 +206,8 @@ static bool is_taken(const DagNodes *below, const DagNode *node, const DagNode *
     return false;
 }
 
-/* The values of slot s: each was computed by its own lane. */
+/* The values of the slot at place `at` in order: each was computed by its own lane, and is in the
+ * at-th by now. */
 static void write_taken(Summing *s, const DagNode *const *values, int n, const DagNodes *below,
                         const Str *names, ExprScope *scope)
 {
@@ -205,7 +216,7 @@ static void write_taken(Summing *s, const DagNode *const *values, int n, const D
         const DagNode *node = below->v[i];
         if (!names[i].n || !is_taken(below, node, values, n, s))
             continue;
-        Str name = writer_decl(w, expr_held(node->type), "iso_slots_at(%.*s, s)",
+        Str name = writer_decl(w, expr_held(node->type), "iso_slots_at(%.*s, at)",
                                STR_FMT(names[i]));
         expr_bind(scope, node, name);
     }
@@ -224,6 +235,19 @@ static void name_packs(Summing *s, const DagNodes *below, int index)
     }
 }
 
+/* The lane's value, in the lane of its slot's place in order. */
+static Str ordered(Summing *s, const DagNode *node, int index)
+{
+    for (int i = 0; i < s->ordered.n; i++)
+        if (s->ordered.v[i].node == node && s->ordered.v[i].reduce == index)
+            return s->ordered.v[i].name;
+    Str own = expr_value(&s->lanes, node);
+    Str name = writer_decl(&s->c.k->body, expr_held(node->type),
+                           "iso_slots_at(%.*s, codes%d.code & ISO_SLOTS_SLOT)", STR_FMT(own), index);
+    vec_push(s->c.k->arena, &s->ordered, ((Ordered){node, index, name}));
+    return name;
+}
+
 static void write_terms(Summing *s, const DagNode *const *values, int n, int width, int index)
 {
     KernelText *k = s->c.k;
@@ -234,10 +258,11 @@ static void write_terms(Summing *s, const DagNode *const *values, int n, int wid
     expr_below(k->arena, values, n, &below);
     Str *names = arena_array(k->arena, Str, below.n + 1);
     for (int i = 0; i < below.n; i++)
-        if (of_lane(s, below.v[i]) && below.v[i]->kind != DAG_CONST)
-            names[i] = expr_value(&s->lanes, below.v[i]);
+        if (of_lane(s, below.v[i]) && below.v[i]->kind != DAG_CONST &&
+            is_taken(&below, below.v[i], values, n, s))
+            names[i] = ordered(s, below.v[i], index);
     write_loads(s, &below, index);
-    writer_open(w, "const auto body%d = [&](int j, int s, IsoTerms<%d> &terms)", index, width);
+    writer_open(w, "const auto body%d = [&](int j, int at, IsoTerms<%d> &terms)", index, width);
     name_packs(s, &below, index);
     write_taken(s, values, n, &below, names, &taken);
     chunked_loop(&s->c, width, &taken, &element);
@@ -366,7 +391,7 @@ static void write_root(Summing *s, const DagNode *reduce, const char *monoid, in
     else if (s->c.k->kernel->row.roots_out)
         writer_line(w, "const float nothing = __uint_as_float(%.*s);", STR_FMT(nothing));
     if (s->c.k->kernel->row.roots_out)
-        writer_line(w, "iso_slots_store(args, r, column, n, value, nothing);");
+        writer_line(w, "iso_slots_store(args, r, column, live ? n : 0, value, nothing);");
     writer_close(w, ";");
 }
 
@@ -416,9 +441,9 @@ static void write_reduce(Summing *s, int index)
     write_terms(s, values, product ? 2 : 1, width, index);
     write_root(s, reduce, monoid, index);
     writer_line(w, "const IsoColumns<%s, %d> q%d = iso_slots_sum<Tree%d, %s, %d, %lld, %d>(codes%d, "
-                   "IsoSlotStack<%s, %d, %d>{waiting, 0}, load%d, body%d, root%d);", monoid,
-                width, index, index, monoid, width, (long long)s->n, batch_of(s), index,
-                monoid, width, s->threads, index, index, index);
+                   "IsoSlotStack<%s, %d, %d>{waiting, 0}, load%d, body%d, root%d);", monoid, width,
+                index, index, monoid, width, (long long)s->n, batch_of(s), index, monoid, width,
+                s->threads, index, index, index);
     s->c.k->census.fma += product != NULL;
     s->c.k->census.add += (!product && reduce->monoid == MONOID_SUM) + tree->program.total_ops;
     if (kernel->row.roots_out)
@@ -442,7 +467,7 @@ static void write_joined(Summing *s)
             within = 0;
         }
         writer_line(&s->c.k->body,
-                    "IsoColumns<%s, %d> q%d = iso_slots_load<%s, %d>(args.source[%d], %d, "
+                    "IsoColumns<%s, %d> q%d = iso_slots_root<%s, %d>(args.source[%d], %d, "
                     "column, n, iso_slots_in(place%d, %lld, %lld));", monoid, s->c.width, r,
                     monoid, s->c.width, source, within++, place, (long long)join->runs[r].start,
                     (long long)(join->runs[r].start + join->runs[r].len));
@@ -520,7 +545,7 @@ static bool has_reduce(const DagNode *node)
 }
 
 /* What the terms have of a row, and of a lane's slot, before any sum. */
-static void write_row_values(Summing *s, const DagNode *reduce)
+static void write_row_values(Summing *s, const DagNode *reduce, int index)
 {
     DagNodes below;
     expr_below(s->c.k->arena, reduce->args, 1, &below);
@@ -528,7 +553,10 @@ static void write_row_values(Summing *s, const DagNode *reduce)
         const DagNode *node = below.v[i];
         if (node->kind == DAG_CONST || (node->mask & s->c.atoms) || has_reduce(node))
             continue;
-        expr_value(node->mask & s->slots ? &s->lanes : &s->c.row, node);
+        if (node->mask & s->slots)
+            ordered(s, node, index);
+        else
+            expr_value(&s->c.row, node);
     }
 }
 
@@ -546,7 +574,7 @@ static void write_row_start(Summing *s)
         }
         writer_line(w, "const IsoSlotCodes codes%d = iso_slots_codes<Tree%d, %lld>(%s%d, follow%d);",
                     i, i, (long long)s->n, place < 0 ? "slots" : "order", place < 0 ? i : place, i);
-        write_row_values(s, kernel->row.reduces[i]);
+        write_row_values(s, kernel->row.reduces[i], i);
     }
     if (kernel->family == FAMILY_JOIN || kernel->row.roots_out)
         row_write_place(&s->c);
@@ -561,25 +589,71 @@ static void write_chunk(Summing *s)
     writer_line(w, "const long long i = first;");
     writer_line(w, "const int n = first >= e%d ? 0 : first + %d <= e%d ? %d : (int)(e%d - first);",
                 inner, width, inner, width, inner);
-    writer_line(w, "const bool wide = vector && n == %d;", width);
+    write_fast(s);
     if (kernel->family == FAMILY_JOIN)
-        writer_line(w, "const long long column = (long long)place * args.source_columns + "
+        writer_line(w, "const long long start = (long long)place * args.source_columns + "
                        "args.column_begin + first;");
     else if (kernel->row.roots_out)
-        writer_line(w, "const long long column = (long long)place * map.extent[%d] + first;",
+        writer_line(w, "const long long start = (long long)place * map.extent[%d] + first;",
                     inner);
 }
 
-static void write_sums(Summing *s)
+/* The sums and what is computed of them, of s->c.width columns. */
+static void write_work(Summing *s)
 {
-    const Row *row = &s->c.k->kernel->row;
+    const Kernel *kernel = s->c.k->kernel;
+    const Row *row = &kernel->row;
     const DagNode **values = arena_array(s->c.k->arena, const DagNode *, row->n_reduces + 1);
-    for (int i = 0; i < row->n_reduces; i++)
-        values[i] = row->reduces[i]->args[0];
-    chunked_packs(&s->c, s->c.width, values, row->n_reduces);
-    write_even(s);
-    for (int i = 0; i < row->n_reduces; i++)
-        write_reduce(s, i);
+    int nodes = s->c.row.nodes.n, own = s->lanes.nodes.n, ordered_before = s->ordered.n;
+    if (kernel->family == FAMILY_JOIN) {
+        write_joined(s);
+    } else {
+        for (int i = 0; i < row->n_reduces; i++)
+            values[i] = row->reduces[i]->args[0];
+        chunked_packs(&s->c, s->c.width, values, row->n_reduces);
+        for (int i = 0; i < row->n_reduces; i++)
+            write_reduce(s, i);
+    }
+    if ((kernel->family == FAMILY_JOIN || !row->roots_out) && chunked_store(&s->c, "store")) {
+        writer_line(&s->c.k->body, "if (live)");
+        writer_line(&s->c.k->body, "    store(i, n, wide);");
+    }
+    s->c.row.nodes.n = s->c.row.names.n = nodes;
+    s->lanes.nodes.n = s->lanes.names.n = own;
+    s->ordered.n = ordered_before;
+}
+
+/* Chunks that lie well are read as they are; a lane beyond the columns reads the first and keeps
+ * nothing. Of others each column is a chunk. */
+static void write_chunks(Summing *s)
+{
+    Writer *w = &s->c.k->body;
+    bool roots = s->c.k->kernel->family == FAMILY_JOIN || s->c.k->kernel->row.roots_out;
+    int width = s->c.width;
+    writer_open(w, "if (fast)");
+    writer_line(w, "const bool live = n > 0;");
+    writer_line(w, "const long long i = live ? first : 0;");
+    if (roots)
+        writer_line(w, "const long long column = live ? start : start - first;");
+    writer_open(w, "const auto work = [&](int n, bool wide)");
+    write_work(s);
+    writer_close(w, ";");
+    writer_line(w, "work(%d, true);", width);
+    writer_close(w, " else {");
+    writer_line(w, "    #pragma unroll 1");
+    writer_open(w, "    for (int c = 0; c < %d; ++c)", width);
+    writer_line(w, "const bool live = c < n;");
+    writer_line(w, "const long long i = live ? first + c : 0;");
+    if (roots)
+        writer_line(w, "const long long column = start + c;");
+    writer_open(w, "const auto work = [&](int n, bool wide)");
+    s->c.width = 1;
+    write_work(s);
+    s->c.width = width;
+    writer_close(w, ";");
+    writer_line(w, "work(live, false);");
+    writer_close(w, "");
+    writer_line(w, "}");
 }
 
 static void open_kernel(Summing *s, KernelText *k)
@@ -587,6 +661,7 @@ static void open_kernel(Summing *s, KernelText *k)
     const Kernel *kernel = k->kernel;
     *s = (Summing){.dim = kernel->n_dims - 1};
     chunked_init(&s->c, k, kernel->n_dims - 2);
+    s->c.width = row_columns(kernel);
     s->slots = s->c.apart = dim_mask(&kernel->dims[s->dim]);
     s->n = atom_size(k->contract, kernel->dims[s->dim].atoms[0], 0);
     s->threads = threads_of(s);
@@ -594,14 +669,13 @@ static void open_kernel(Summing *s, KernelText *k)
     k->parameters = "const __grid_constant__ IsoRowArgs args";
     k->arguments = "IsoRowArgs";
     k->threads = s->threads;
-    k->bounds = str_format(k->arena, "%d", s->threads).s;
+    k->bounds = str_format(k->arena, "%d, 4", s->threads).s; /* not to spill for more of them */
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
                    "iso_row.cuh\niso_slots.cuh\n");
 }
 
 void emit_slots(KernelText *k)
 {
-    bool join = k->kernel->family == FAMILY_JOIN;
     Writer *w = &k->body;
     Summing s;
     open_kernel(&s, k);
@@ -613,14 +687,7 @@ void emit_slots(KernelText *k)
     writer_line(w, "#pragma unroll 1");
     writer_open(w, "for (; task < stop; ++task)");
     write_chunk(&s);
-    if (join)
-        write_joined(&s);
-    else
-        write_sums(&s);
-    if ((join || !k->kernel->row.roots_out) && chunked_store(&s.c, "store")) {
-        writer_line(w, "if (n > 0)");
-        writer_line(w, "    store(i, n, wide);");
-    }
+    write_chunks(&s);
     writer_close(w, "");
     writer_close(w, "");
 }
