@@ -442,7 +442,7 @@ static void read_sizes(Config *c)
     read_experts(c);
 }
 
-/* Models whose mixture of experts has a contract, and what else they have that no op here computes. */
+/* Models whose mixture of experts has a contract, and what they have that no op here computes. */
 static const struct {
     const char *type, *lacks, *contract;
 } known_in_part[] = {
@@ -462,7 +462,8 @@ static void refuse_family(Config *c, const char *type)
             continue;
         Diag *d = refuse(c, "model_type", str_format(c->arena, "has %s, which no op here computes",
                                                      known_in_part[i].lacks).s);
-        diag_note(c->diags, d, "contracts/%s has its mixture of experts", known_in_part[i].contract);
+        diag_note(c->diags, d, "contracts/%s has its mixture of experts",
+                  known_in_part[i].contract);
         return;
     }
     note(c, refuse(c, "model_type", type ? "is no family that is imported" : "is missing"),

@@ -138,7 +138,8 @@ static void write_load(Summing *s, int b, int index)
     writer_open(w, "for (int j = 0; j < %d; ++j)", batch_of(s));
     if (looked_up)
         writer_line(w, "const long long at = iso_slots_at(l%d, code[j] & ISO_SLOTS_SLOT);", b);
-    writer_line(w, "const bool on = first + j < codes%d.n%s;", index, looked_up ? " && at >= 0" : "");
+    writer_line(w, "const bool on = first + j < codes%d.n%s;", index,
+                looked_up ? " && at >= 0" : "");
     if (s->c.width > 1)
         writer_line(w, "iso_slots_load(z%d_%d[j], %.*s, i, on);", index, b, STR_FMT(at));
     else
@@ -159,7 +160,8 @@ static void write_loads(Summing *s, const DagNodes *below, int index)
             continue;
         seen[b] = true;
         own[n++] = b;
-        writer_line(w, "IsoPack<%s, %d> z%d_%d[%d];", held(s, b), s->c.width, index, b, batch_of(s));
+        writer_line(w, "IsoPack<%s, %d> z%d_%d[%d];", held(s, b), s->c.width, index, b,
+                    batch_of(s));
     }
     writer_open(w, "const auto load%d = [&](const int *code, int first)", index);
     for (int i = 0; i < n; i++)
@@ -181,8 +183,8 @@ static void write_fast(Summing *s)
             text_printf(&even, " && map.lookup[%d].stride %% %d == 0", chunked_lookup(&s->c, b),
                         each);
     }
-    writer_line(&s->c.k->body, "const bool fast = __ballot_sync(ISO_SLOTS_ALL, n == 0 || (%.*s)) == "
-                               "ISO_SLOTS_ALL;", STR_FMT(text_str(&even)));
+    writer_line(&s->c.k->body, "const bool fast = __ballot_sync(ISO_SLOTS_ALL, n == 0 || (%.*s)) "
+                               "== ISO_SLOTS_ALL;", STR_FMT(text_str(&even)));
 }
 
 /* ---- terms ----------------------------------------------------------------------------------- */
@@ -243,7 +245,8 @@ static Str ordered(Summing *s, const DagNode *node, int index)
             return s->ordered.v[i].name;
     Str own = expr_value(&s->lanes, node);
     Str name = writer_decl(&s->c.k->body, expr_held(node->type),
-                           "iso_slots_at(%.*s, codes%d.code & ISO_SLOTS_SLOT)", STR_FMT(own), index);
+                           "iso_slots_at(%.*s, codes%d.code & ISO_SLOTS_SLOT)", STR_FMT(own),
+                           index);
     vec_push(s->c.k->arena, &s->ordered, ((Ordered){node, index, name}));
     return name;
 }
@@ -440,8 +443,9 @@ static void write_reduce(Summing *s, int index)
     slot_tree(&tree->program, kernel->row.roots_out, &ops);
     write_terms(s, values, product ? 2 : 1, width, index);
     write_root(s, reduce, monoid, index);
-    writer_line(w, "const IsoColumns<%s, %d> q%d = iso_slots_sum<Tree%d, %s, %d, %lld, %d>(codes%d, "
-                   "IsoSlotStack<%s, %d, %d>{waiting, 0}, load%d, body%d, root%d);", monoid, width,
+    writer_line(w, "const IsoColumns<%s, %d> q%d = iso_slots_sum<Tree%d, %s, %d, %lld, %d>("
+                   "codes%d, IsoSlotStack<%s, %d, %d>{waiting, 0}, load%d, body%d, root%d);",
+                monoid, width,
                 index, index, monoid, width, (long long)s->n, batch_of(s), index, monoid, width,
                 s->threads, index, index, index);
     s->c.k->census.fma += product != NULL;
@@ -572,8 +576,9 @@ static void write_row_start(Summing *s)
             writer_line(w, "IsoSlots slots%d;", i);
             writer_line(w, "slots%d.count<%lld>();", i, (long long)s->n);
         }
-        writer_line(w, "const IsoSlotCodes codes%d = iso_slots_codes<Tree%d, %lld>(%s%d, follow%d);",
-                    i, i, (long long)s->n, place < 0 ? "slots" : "order", place < 0 ? i : place, i);
+        writer_line(w, "const IsoSlotCodes codes%d = iso_slots_codes<Tree%d, %lld>(%s%d, "
+                       "follow%d);", i, i, (long long)s->n, place < 0 ? "slots" : "order",
+                    place < 0 ? i : place, i);
         write_row_values(s, kernel->row.reduces[i], i);
     }
     if (kernel->family == FAMILY_JOIN || kernel->row.roots_out)

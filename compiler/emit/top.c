@@ -24,7 +24,8 @@ static int each(const KernelText *k)
 }
 
 /* ---- a lane's own indices --------------------------------------------------------------------
- * What is computed of them stays in registers: node N of the graph is aN[k + e] in loops over all. */
+ * What is computed of them stays in registers: node N of the graph is aN[k + e] in loops over
+ * all. */
 
 static int chunk(const Chunked *c)
 {
@@ -39,7 +40,7 @@ static bool is_known(const Chunked *c, const DagNode *node)
     return false;
 }
 
-/* Nodes that are computed of each index and not known yet; `inputs`: of them those that are read. */
+/* Nodes that are computed of each index and not known yet; `inputs`: those that are read. */
 static void find_new(const Chunked *c, const DagNode *const *values, int n, DagNodes *all,
                      DagNodes *inputs)
 {
