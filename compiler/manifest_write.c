@@ -252,6 +252,7 @@ static json_t *gemm_json(Writer *w, const Kernel *k)
     put(w, object, "leaves", leaves);
     put(w, object, "far", integer(g->far));
     put(w, object, "cluster", integer(g->cluster));
+    put(w, object, "shares_b", json_boolean(gemm_shares_b(g)));
     put(w, object, "groups", groups_json(w, k));
     return object;
 }

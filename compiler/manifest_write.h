@@ -43,6 +43,7 @@
  *                       "leaves": [[lo, hi]],          elements of k, relative to the rank's part
  *                       "far": values that wait in workspace,
  *                       "cluster": CTAs of one,
+ *                       "shares_b": bool,              its CTAs load columns together, not rows
  *                       "groups": [ { "cols": [atom],
  *                                     "products": [ { "b": binding, "b_k_inner": bool } ],
  *                                     "operands": [binding], "results": [binding] } ] },

@@ -95,7 +95,8 @@ typedef struct Gemm {
     int fused;     /* neighbouring leaves that a CTA joins in registers: 1, 2 or 4 */
     int near, far; /* waiting values of a CTA in shared memory, and in workspace (wgmma) */
     int cluster;   /* CTAs: with leaves across CTAs, one for each `fused` leaves of a tile;
-                      otherwise neighbouring column tiles, which share the loads of a */
+                      otherwise neighbouring tiles, which share the loads of a, or of b where a
+                      tile is wider than high */
 } Gemm;
 
 /* A join program as a postfix text (device/iso_tree.cuh): L the next leaf or root, + join, b and h
@@ -104,6 +105,8 @@ typedef struct Gemm {
 Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, int fused);
 /* Greatest height of its stack. */
 int postfix_depth(Str text);
+/* Whether the CTAs of a cluster have neighbouring row tiles of the same columns. */
+bool gemm_shares_b(const Gemm *gemm);
 /* The text with L for each unit of `fused` leaves, and their number; more than MAX_LEAVES if some
  * unit is of another size. */
 Str postfix_units(Arena *arena, Str text, int fused, int *n);

@@ -18,7 +18,6 @@ enum {
     ACCUMULATORS_QUAD = 128,  /* with two more */
     SPLIT_ROWS = 256,         /* up to which leaves lie over CTAs */
     CLUSTER_MAX = 8,
-    SHARED_COLUMNS = 192,     /* of a tile, up to which CTAs share the loads of its rows */
 };
 
 static i64 extent_of(const Planner *planner, const PlanDim *dim, const Part *part)
@@ -96,6 +95,12 @@ static i64 stream_waiting(const Gemm *gemm)
 {
     int levels = gemm->leaves == LEAVES_ACROSS_CTAS || gemm->program.depth < 1
                      ? 0 : gemm->program.depth - 1;
+bool gemm_shares_b(const Gemm *gemm)
+{
+    return gemm->leaves != LEAVES_ACROSS_CTAS && gemm->cluster > 1 &&
+           gemm->tile_n * gemm->group[0].n_products > gemm->tile_m;
+}
+
     return (i64)levels * gemm->group[0].n_products * gemm->tile_m * gemm->tile_n * 4;
 }
 
@@ -292,11 +297,15 @@ static int fused_beside(Planner *planner, const Gemm *gemm)
     return fused;
 }
 
-/* Sharing the loads of rows pays where they weigh as much as the columns', and rounds are many. */
-static bool shares_rows(Planner *planner, const Gemm *gemm, const Part *part, i64 rows)
+/* CTAs share the loads of what a tile has more of, where it is the same for neighbours. */
+static int sharing_cluster(Planner *planner, const Gemm *gemm, const Part *part, i64 rows)
 {
-    return rows > SPLIT_ROWS && column_tiles(planner, gemm, part, gemm->tile_n) > 1 &&
-           gemm->tile_n * gemm->group[0].n_products <= SHARED_COLUMNS;
+    bool k_inner = gemm->group[0].product[0].b_k_inner;
+    if (rows <= SPLIT_ROWS)
+        return 1;
+    if (gemm->tile_n * gemm->group[0].n_products > gemm->tile_m)
+        return gemm->tile_n % (k_inner ? 16 : 128) ? 1 : 2;
+    return gemm->a_k_inner && column_tiles(planner, gemm, part, gemm->tile_n) > 1 ? 2 : 1;
 }
 
 /* With many rows a third warpgroup's may make the rounds come out better. */
@@ -320,7 +329,7 @@ static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Ge
     if (!gemm->tile_n)
         choose_tile(planner, gemm, part, rows, any_rows);
     fill_stage(gemm);
-    gemm->cluster = shares_rows(planner, gemm, part, rows) ? 2 : 1;
+    gemm->cluster = sharing_cluster(planner, gemm, part, rows);
     place_waiting(planner, gemm);
 }
 

@@ -47,7 +47,7 @@ static void add_one(PtxTrial *r, i64 tile)
 static void add_tile(PtxTrial *r, i64 tile)
 {
     const MfGemm *gemm = &r->spec->gemm;
-    i64 n = gemm->wgmma && !gemm->across_ctas ? gemm->cluster : 1;
+    i64 n = gemm->wgmma && !gemm->across_ctas ? gemm->cluster / gemm->high : 1;
     for (i64 k = 0; k < n; k++)
         add_one(r, tile / n * n + k);
 }
@@ -93,17 +93,27 @@ static i64 column_tiles(const PtxTrial *r)
     return tiles;
 }
 
-/* The persistent wgmma kernel: a cluster has as many column tiles as CTAs, counts such shares down
- * the rows first, and goes on to further ones. Uneven launches have half as many clusters as
- * shares. */
+/* The persistent wgmma kernel: a cluster has as many column tiles as CTAs, or row tiles, counts
+ * such shares down the rows first, and goes on to further ones. Uneven launches have half as many
+ * clusters as shares. */
 static bool is_persistent(const PtxTrial *r)
 {
     return r->spec->gemm.wgmma && !r->spec->gemm.across_ctas;
 }
 
+static i64 share_rows(const PtxTrial *r)
+{
+    return ceil_of(row_tiles(r), r->spec->gemm.high);
+}
+
+static i64 share_width(const PtxTrial *r)
+{
+    return r->spec->gemm.cluster / r->spec->gemm.high;
+}
+
 static i64 shares(const PtxTrial *r)
 {
-    return row_tiles(r) * ceil_of(column_tiles(r), r->spec->gemm.cluster);
+    return share_rows(r) * ceil_of(column_tiles(r), share_width(r));
 }
 
 static i64 clusters(const PtxTrial *r)
@@ -115,7 +125,7 @@ static i64 clusters(const PtxTrial *r)
 static bool cluster_runs(const PtxTrial *r, i64 cluster)
 {
     for (i64 share = cluster; share < shares(r); share += clusters(r))
-        if (is_chosen(r, share / row_tiles(r) * r->spec->gemm.cluster))
+        if (is_chosen(r, share / share_rows(r) * share_width(r)))
             return true;
     return false;
 }
@@ -124,7 +134,7 @@ static bool tile_runs(const PtxTrial *r, i64 column, i64 row)
 {
     if (!is_persistent(r))
         return is_chosen(r, column);
-    i64 share = column / r->spec->gemm.cluster * row_tiles(r) + row;
+    i64 share = column / share_width(r) * share_rows(r) + row / r->spec->gemm.high;
     return cluster_runs(r, share % clusters(r));
 }
 

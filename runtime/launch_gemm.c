@@ -25,8 +25,9 @@ static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gem
 
 static void wgmma_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
-    int64_t columns = column_tiles(op, ISO_PHASE_RUN, gemm, rows);
-    int64_t clusters = ceil_div(m, gemm->tile_m) * ceil_div(columns, gemm->cluster);
+    int64_t columns = column_tiles(op, ISO_PHASE_RUN, gemm, rows), high = gemm->high;
+    int64_t clusters = ceil_div(ceil_div(m, gemm->tile_m), high) *
+                       ceil_div(columns, gemm->cluster / high);
     int64_t most = op->module->multiprocessors / gemm->cluster;
     grid->x = (unsigned)((clusters < most ? clusters : most) * gemm->cluster);
     grid->y = grid->z = 1;
@@ -174,8 +175,14 @@ static iso_status encode_map(const Launch *launch, const Operand *operand, int b
 static int a_box(const MfGemm *gemm, int64_t rows)
 {
     if (!gemm->across_ctas && gemm->cluster > 1)
-        return gemm->tile_m / gemm->cluster;
+        return gemm->tile_m / (gemm->cluster / gemm->high);
     return rows < gemm->tile_m ? (int)rows : gemm->tile_m;
+}
+
+/* Columns, likewise. */
+static int b_box(const MfGemm *gemm)
+{
+    return gemm->tile_n / gemm->high;
 }
 
 static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemmMaps *maps)
@@ -195,7 +202,7 @@ static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemm
             args->group[g].b[p] = operand.data;
             args->group[g].b_stride[p] = operand.stride;
             if (!status && gemm->wgmma)
-                status = encode_map(launch, &operand, gemm->tile_n, &maps->b[g * parts + p]);
+                status = encode_map(launch, &operand, b_box(gemm), &maps->b[g * parts + p]);
         }
     }
     return status;

@@ -195,6 +195,7 @@ static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
     gemm->n_roots = (int)get_int(r, object, "roots", 1, MF_MAX_LEAVES);
     gemm->far = (int)get_int(r, object, "far", 0, MF_MAX_LEAVES);
     gemm->cluster = (int)get_int(r, object, "cluster", 1, 8);
+    gemm->high = json_is_true(json_object_get(object, "shares_b")) ? gemm->cluster : 1;
     read_leaves(r, object, gemm);
     read_groups(r, object, spec);
 }

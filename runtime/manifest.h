@@ -83,6 +83,7 @@ typedef struct MfGemm {
     int n_leaves;
     int far;     /* values of a CTA that wait in workspace */
     int cluster; /* CTAs */
+    int high;    /* row tiles of a cluster, one for each CTA; else they have column tiles: 1 */
     int64_t leaf_lo[MF_MAX_LEAVES], leaf_hi[MF_MAX_LEAVES];
     int n_groups;
     MfGroup group[MF_MAX_GROUPS];

@@ -24,7 +24,9 @@
 //           length a multiple of 8 where there are several leaves and an operand has k contiguous
 //   block   128 * (1 + ceil(bm, 64)), 1, 1; cluster, 1, 1
 //   grid    cluster * min(multiprocessors / cluster,
-//                         ceil(rows, bm) * ceil(sum over groups of ceil(columns, bn), cluster))
+//                         ceil(ceil(rows, bm), high) *
+//                         ceil(sum over groups of ceil(columns, bn), wide))
+//           where high = cluster and wide = 1 if P * bn > bm, else the other way round;
 //           any smaller multiple of cluster is right too: clusters loop over tiles
 //   shared  1024 + stages * (max(bm + P * bnp, 64) * 128 + 16) + near * bmp * bn * P * 4 bytes of
 //           dynamic shared memory, where bnp = b_trans ? 64 * ceil(bn, 64) : bn and
@@ -35,8 +37,8 @@
 //           128-byte swizzle, no interleave, element strides 1, fill of zeros, L2 promotion free:
 //             operand [row][k]:  dims {leaf length, leaves, rows}
 //                                byte strides {leaf length * 2, row stride * 2}
-//                                box {64, 1, cluster > 1 ? bm / cluster : min(bm, rows)}
-//                                (B: {64, 1, bn}, rows = the group's columns)
+//                                box {64, 1, cluster > 1 ? bm / wide : min(bm, rows)}
+//                                (B: {64, 1, bn / high}, rows = the group's columns)
 //             operand [k][row]:  dims {rows, leaf length, leaves}
 //                                byte strides {k stride * 2, leaf length * k stride * 2}
 //                                box {64, 64, 1}

@@ -1,7 +1,8 @@
 // Products by copy engine and wgmma: one producer warpgroup, one consumer warpgroup per 64 rows,
-// persistent over tiles. The CTAs of a cluster take neighbouring column tiles of the same rows, and
-// each loads its share of those rows of A for all of them. The launch rule is in iso_abi.cuh. A CTA
-// owns its slice of the workspace, and in it every thread reads only what it wrote itself.
+// persistent over tiles. The CTAs of a cluster take neighbouring tiles, of the same columns where a
+// tile is wider than high, else of the same rows, and each loads its share of what they have in
+// common for all of them. The launch rule is in iso_abi.cuh. A CTA owns its slice of the workspace,
+// and in it every thread reads only what it wrote itself.
 //
 // A tile loads no more rows than it has, nor than the launch; the tensor cores then read on into
 // the rest of the stage, and what that gives lies in rows that nobody takes.
@@ -39,14 +40,19 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int piece_regs = Op::parts * (int)sizeof(typename Op::Sum);
     static constexpr int pieces = regs / 8, room = (176 - Op::parts * regs) / piece_regs;
     static constexpr int kept = !defers ? 0 : pieces < room ? pieces : room;
-    static constexpr int raster = 16;               // row tiles that share a sweep over columns
+    // What the CTAs of a cluster have in common, and how their tiles lie.
+    static constexpr bool shares_b = Tile::cluster > 1 && Op::parts * Tile::bn > Tile::bm;
+    static constexpr bool shares_a = Tile::cluster > 1 && !shares_b;
+    static constexpr int high = shares_b ? Tile::cluster : 1, wide = shares_a ? Tile::cluster : 1;
+    static constexpr int raster = 16 / high;        // clusters that share a sweep over columns
 
     static_assert(Tile::bm % 64 == 0 ? consumers <= 3 : Tile::bm == 16 || Tile::bm == 32,
                   "bm: 16, 32, 64, 128 or 192");
     static_assert(Tile::bm % 64 == 0 || !Op::a_trans, "a short tile is loaded row by row");
-    static_assert(Tile::bm % (8 * Tile::cluster) == 0 && (!Op::a_trans || Tile::cluster == 1) &&
-                      Tile::cluster <= 8,
+    static_assert(Tile::bm % (8 * wide) == 0 && (!Op::a_trans || !shares_a) && Tile::cluster <= 8,
                   "cluster: each CTA loads blocks of 8 rows");
+    static_assert(Op::b_trans ? bnp % (64 * high) == 0 : Tile::bn % (8 * high) == 0,
+                  "cluster: each CTA loads blocks of 8 columns, transposed of 64");
     static_assert(Tile::bn % 8 == 0 && Tile::bn >= 8 && Tile::bn <= 256, "bn");
     // Accumulators and waiting values of one thread, and what its CTA may take of both kinds.
     static constexpr int live = (Op::Tree::count('Q') ? 3 : Op::Tree::count('P') ? 2 : 1) *
@@ -59,13 +65,14 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static_assert(Op::groups <= ISO_GEMM_GROUPS && Op::groups * Op::parts <= ISO_GEMM_MAPS, "maps");
 };
 
-// Tiles of a cluster (one column tile of each CTA) in launch order: sweeps of `raster` row tiles,
-// and in a sweep column by column.
+// Tiles of a cluster (one of each CTA) in launch order: sweeps of `raster` rows of them, and in a
+// sweep column by column.
 struct IsoWgmmaTiles {
     int rows, columns, raster;
 
-    ISO_INLINE IsoWgmmaTiles make(int rows, int columns, int raster) {
-        return IsoWgmmaTiles{rows, columns, raster};
+    template <class Plan> ISO_INLINE IsoWgmmaTiles make(int rows, int columns) {
+        return IsoWgmmaTiles{iso_ceil(rows, Plan::high), iso_ceil(columns, Plan::wide),
+                             Plan::raster};
     }
     __device__ __forceinline__ int count() const {
         return rows * columns;
@@ -77,6 +84,13 @@ struct IsoWgmmaTiles {
         int i = tile - sweep * raster * columns;
         column = i / high;
         row = sweep * raster + i - column * high;
+    }
+    // This CTA's own.
+    template <class Plan>
+    __device__ __forceinline__ void own(int tile, int &row, int &column) const {
+        at(tile, row, column);
+        row = row * Plan::high + blockIdx.x % Plan::high;
+        column = column * Plan::wide + blockIdx.x % Plan::wide;
     }
 };
 
@@ -115,6 +129,26 @@ template <class Op, class Tile> ISO_INLINE int iso_wgmma_fill_bytes(const IsoGem
     return Plan::whole_bytes - (fewer ? (Tile::bm - args.rows) * 128 : 0);
 }
 
+// Columns of one part, or this CTA's share of them for all CTAs of the cluster.
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_fill_b(const IsoTensorMap *map, unsigned dst, unsigned bar, int k0,
+                                 int leaf, int col0) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    constexpr int lines = Op::b_trans ? 64 : Tile::bn / Plan::high;     // of one copy
+    constexpr int copies = Op::b_trans ? Plan::bnp / 64 / Plan::high : 1;
+    int first = Plan::shares_b ? iso_cluster_rank() * copies : 0;
+#pragma unroll
+    for (int i = 0; i < copies; ++i) {
+        int skip = (first + i) * lines, c0 = Op::b_trans ? col0 + skip : k0;
+        int c1 = Op::b_trans ? k0 : leaf, c2 = Op::b_trans ? leaf : col0 + skip;
+        if constexpr (Plan::shares_b) {
+            iso_tma_load_3d_all(dst + skip * 128, map, bar, c0, c1, c2, (1 << Tile::cluster) - 1);
+        } else {
+            iso_tma_load_3d(dst + skip * 128, map, bar, c0, c1, c2);
+        }
+    }
+}
+
 template <class Op, class Tile>
 ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int bytes,
                                int group, int row0, int col0, int k0, int leaf) {
@@ -125,7 +159,7 @@ ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned 
         for (int i = 0; i < Tile::bm / 64; ++i) {
             iso_tma_load_3d(smem + i * 8192, &maps.a, bar, row0 + i * 64, k0, leaf);
         }
-    } else if constexpr (Tile::cluster > 1) {
+    } else if constexpr (Plan::shares_a) {
         constexpr int share = Tile::bm / Tile::cluster;
         int rank = iso_cluster_rank();
         iso_tma_load_3d_all(smem + rank * share * 128, &maps.a, bar, k0, leaf, row0 + rank * share,
@@ -135,16 +169,8 @@ ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned 
     }
 #pragma unroll
     for (int p = 0; p < Op::parts; ++p) {
-        const IsoTensorMap *map = &maps.b[group * Op::parts + p];
-        unsigned dst = smem + Plan::a_bytes + p * Plan::b_bytes;
-        if constexpr (Op::b_trans) {
-#pragma unroll
-            for (int i = 0; i < Plan::bnp / 64; ++i) {
-                iso_tma_load_3d(dst + i * 8192, map, bar, col0 + i * 64, k0, leaf);
-            }
-        } else {
-            iso_tma_load_3d(dst, map, bar, k0, leaf, col0);
-        }
+        iso_wgmma_fill_b<Op, Tile>(&maps.b[group * Op::parts + p],
+                                   smem + Plan::a_bytes + p * Plan::b_bytes, bar, k0, leaf, col0);
     }
 }
 
@@ -156,8 +182,7 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
     int bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
     for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
         int row, column;
-        tiles.at(t, row, column);
-        column = column * Tile::cluster + blockIdx.x % Tile::cluster;
+        tiles.template own<Plan>(t, row, column);
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
         for (int leaf = 0; leaf < Op::Tree::leaves; ++leaf) {
             for (int kb = 0; kb < blocks; ++kb) {
@@ -375,8 +400,7 @@ template <class Op, class Tile> struct IsoWgmmaWhere {
     }
     __device__ __forceinline__ IsoPlace place() const {
         int row, column, thread = threadIdx.x - 128;
-        tiles.at(tile, row, column);
-        column = column * Tile::cluster + blockIdx.x % Tile::cluster;
+        tiles.template own<IsoWgmmaPlan<Op, Tile>>(tile, row, column);
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
         int end = (row + 1) * Tile::bm;
         return IsoPlace{group, row * Tile::bm + thread / 32 * 16 + thread % 32 / 4,
@@ -432,9 +456,8 @@ ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps)
     }
     iso_grid_begin();
     int rows = iso_live_rows(args.rows_dev, args.rows);
-    IsoWgmmaTiles tiles = IsoWgmmaTiles::make(
-        iso_ceil(rows, Tile::bm),
-        iso_ceil(iso_column_tiles<Op>(args.group, Tile::bn), Tile::cluster), Plan::raster);
+    IsoWgmmaTiles tiles = IsoWgmmaTiles::make<Plan>(
+        iso_ceil(rows, Tile::bm), iso_column_tiles<Op>(args.group, Tile::bn));
     constexpr int registers = iso_wgmma_registers(Plan::consumers, Plan::live);
     if (threadIdx.x < 128) {
         if constexpr (registers > 0) {

@@ -253,11 +253,12 @@ static bool wgmma_fits(const Subject &s, const IsoGemmArgs &a) {
 static void make_maps(IsoGemmMaps &maps, const Subject &s, const Variant &v, const IsoGemmArgs &a) {
     int leaf = a.leaf_begin[1];
     encode(&maps.a, s, a.a, s.a_trans, a.rows, a.a_stride, leaf, a.leaves,
-           v.split || v.cluster == 1 ? (a.rows < v.bm ? a.rows : v.bm) : v.bm / v.cluster);
+           v.split || v.cluster == 1 ? (a.rows < v.bm ? a.rows : v.bm)
+                                     : v.bm / (v.cluster / v.high));
     for (int i = 0; i < s.groups * s.parts; ++i) {
         const IsoGemmGroup &g = a.group[i / s.parts];
         encode(&maps.b[i], s, g.b[i % s.parts], s.b_trans, g.columns, g.b_stride[i % s.parts],
-               leaf, a.leaves, v.bn);
+               leaf, a.leaves, v.bn / v.high);
     }
 }
 
@@ -290,7 +291,8 @@ static bool launch(const Subject &s, const Variant &v, IsoGemmArgs a) {
         int lines = v.bm + s.parts * v.bnp;
         int smem = 1024 + v.stages * ((lines < 64 ? 64 : lines) * 128 + 16) +
                    (v.split ? v.bm * v.bn * s.parts * 4 + 16 : v.near * level);
-        int clusters = tiles_m * ceil_div(tiles_n, v.cluster), most = 132 / v.cluster;
+        int clusters = ceil_div(tiles_m, v.high) * ceil_div(tiles_n, v.cluster / v.high);
+        int most = 132 / v.cluster;
         dim3 grid((clusters < most ? clusters : most) * v.cluster, 1, 1);
         if (v.split) {
             grid = dim3(tiles_n * v.cluster, 1, tiles_m);

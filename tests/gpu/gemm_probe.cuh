@@ -13,6 +13,7 @@ struct Variant {
     const void *kernel;
     bool wgmma, split;
     int bm, bn, bk, stages, levels, near, bnp, threads, cluster;
+    int high;                       // row tiles of a cluster
 };
 
 struct Subject {
@@ -175,20 +176,21 @@ template <class Op, class Tile> void probe_add_wgmma(Subject &s, const char *nam
     using Plan = IsoWgmmaPlan<Op, Tile>;
     s.variant[s.count++] = Variant{name, (const void *)probe_wgmma<Op, Tile>, true, false,
                                    Tile::bm, Tile::bn, 64, Tile::stages, Op::Tree::levels,
-                                   Tile::near, Plan::bnp, Plan::threads, Tile::cluster};
+                                   Tile::near, Plan::bnp, Plan::threads, Tile::cluster,
+                                   Plan::high};
 }
 
 template <class Op, class Tile> void probe_add_split(Subject &s, const char *name) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     s.variant[s.count++] = Variant{name, (const void *)probe_split<Op, Tile>, true, true,
                                    Tile::bm, Tile::bn, 64, Tile::stages, 0, 0, Plan::bnp,
-                                   Plan::threads, Op::Tree::leaves};
+                                   Plan::threads, Op::Tree::leaves, 1};
 }
 
 template <class Op, class Tile> void probe_add_stream(Subject &s, const char *name) {
     s.variant[s.count++] = Variant{name, (const void *)probe_stream<Op, Tile>, false, Tile::split,
                                    Tile::bm, Tile::bn, Tile::bk, Tile::stages, Op::Tree::levels,
-                                   0, Tile::bn, 128, 1};
+                                   0, Tile::bn, 128, 1, 1};
 }
 
 #endif
