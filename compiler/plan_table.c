@@ -20,6 +20,14 @@ enum {
     CLUSTER_MAX = 8,
 };
 
+static bool has_free(const Planner *planner, const PlanDim *dim)
+{
+    for (int i = 0; i < dim->n_atoms; i++)
+        if (plan_atom(planner, dim->atoms[i])->free)
+            return true;
+    return false;
+}
+
 static i64 extent_of(const Planner *planner, const PlanDim *dim, const Part *part)
 {
     i64 extent = 1;
@@ -53,8 +61,10 @@ static bool wgmma_takes(Planner *planner, const Gemm *gemm, const Part *part)
     for (int g = 0; g < gemm->n_groups && !b_inner; g++)
         if (extent_of(planner, &gemm->group[g].cols, part) % 8)
             return plan_misfit(planner, "its columns are not a multiple of 8");
-    if (!gemm->a_k_inner)
+    if (!gemm->a_k_inner && has_free(planner, &gemm->rows))
         return plan_misfit(planner, "its rows lie innermost, in a number known only at launch");
+    if (!gemm->a_k_inner && extent_of(planner, &gemm->rows, part) % 8)
+        return plan_misfit(planner, "its rows, innermost, are not a multiple of 8");
     return true;
 }
 
@@ -85,6 +95,12 @@ static i64 wgmma_value(const Gemm *gemm)
     return (gemm->tile_m + 63) / 64 * 64 * (i64)gemm->tile_n * gemm->group[0].n_products * 4;
 }
 
+bool gemm_shares_b(const Gemm *gemm)
+{
+    return gemm->leaves != LEAVES_ACROSS_CTAS && gemm->cluster > 1 &&
+           gemm->tile_n * gemm->group[0].n_products > gemm->tile_m;
+}
+
 static i64 stream_stage(const Gemm *gemm)
 {
     return ((i64)gemm->tile_m + (i64)gemm->group[0].n_products * gemm->tile_n) * gemm->tile_k * 2;
@@ -95,12 +111,6 @@ static i64 stream_waiting(const Gemm *gemm)
 {
     int levels = gemm->leaves == LEAVES_ACROSS_CTAS || gemm->program.depth < 1
                      ? 0 : gemm->program.depth - 1;
-bool gemm_shares_b(const Gemm *gemm)
-{
-    return gemm->leaves != LEAVES_ACROSS_CTAS && gemm->cluster > 1 &&
-           gemm->tile_n * gemm->group[0].n_products > gemm->tile_m;
-}
-
     return (i64)levels * gemm->group[0].n_products * gemm->tile_m * gemm->tile_n * 4;
 }
 
@@ -341,12 +351,11 @@ static bool splits(Planner *planner, const Gemm *gemm, i64 rows)
            gemm->tile_n % (8 * split_cluster(planner, gemm, fused)) == 0;
 }
 
-static void wgmma_defaults(Planner *planner, i64 from, const Part *part, Gemm *gemm)
+static void wgmma_defaults(Planner *planner, i64 rows, const Part *part, Gemm *gemm)
 {
-    i64 rows = judged_rows(from);
     bool any_rows = !gemm->tile_m;
     if (any_rows)
-        gemm->tile_m = short_rows(rows);
+        gemm->tile_m = gemm->a_k_inner || rows > STREAM_ROWS ? short_rows(rows) : STREAM_ROWS;
     if (gemm->leaves == LEAVES_UNSET)
         gemm->leaves = splits(planner, gemm, rows) ? LEAVES_ACROSS_CTAS : LEAVES_IN_REGISTERS;
     if (!gemm->tile_k)
@@ -401,6 +410,9 @@ static bool wgmma_room(Planner *planner, const Gemm *gemm)
 static bool wgmma_legal(Planner *planner, const Gemm *gemm)
 {
     bool rows = one_of(gemm->tile_m, 64, 128, 192) || one_of(gemm->tile_m, 16, 32, 64);
+    if (!gemm->a_k_inner && gemm->tile_m % 64)
+        return plan_misfit(planner, "tile %d x %d: rows that lie innermost are loaded by 64",
+                           gemm->tile_m, gemm->tile_n);
     if (!rows || gemm->tile_n % 8 || gemm->tile_n < 8 || gemm->tile_n > 256 || gemm->tile_k != 64)
         return plan_misfit(planner, "tile %d x %d x %d: the wgmma kernel has 16, 32, 64, 128 or "
                            "192 rows by 8 to 256 columns in steps of 8 by 64", gemm->tile_m,
@@ -423,10 +435,12 @@ static KernelChoice implied_kernel(const Gemm *gemm)
     return gemm->tile_m > 64 ? KERNEL_WGMMA : KERNEL_UNSET;
 }
 
-bool plan_schedule(Planner *planner, const Schedule *contract, i64 rows, const Part *part,
+bool plan_schedule(Planner *planner, const Schedule *contract, i64 from, const Part *part,
                    Kernel *kernel)
 {
     Gemm *gemm = &kernel->gemm;
+    bool free = has_free(planner, &gemm->rows);
+    i64 rows = free ? from : extent_of(planner, &gemm->rows, part);
     if (contract) {
         gemm->tile_m = contract->tile_m;
         gemm->tile_n = contract->tile_n;
@@ -447,7 +461,7 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 rows, const P
         gemm->kernel = KERNEL_STREAM;
     }
     if (gemm->kernel == KERNEL_WGMMA) {
-        wgmma_defaults(planner, rows, part, gemm);
+        wgmma_defaults(planner, free ? judged_rows(rows) : rows, part, gemm);
         return wgmma_legal(planner, gemm);
     }
     stream_defaults(planner, rows, part, gemm);

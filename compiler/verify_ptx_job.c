@@ -567,6 +567,13 @@ static i64 owned(const PtxTrial *r, i64 elements)
     return slots ? elements / slots * own : 0;
 }
 
+/* Of a product's rows, which need not be the launch's. */
+static i64 live_rows(const PtxTrial *r)
+{
+    const Manifest *manifest = r->worker->module->manifest;
+    return axis_is_free(manifest, &r->spec->gemm.rows) ? live_part(r, r->own_rows) : r->own_rows;
+}
+
 /* How many elements of all results the CTAs that ran should have written. */
 static i64 wanted_outputs(const PtxTrial *r)
 {
@@ -576,7 +583,7 @@ static i64 wanted_outputs(const PtxTrial *r)
         i64 each = gemm->group[g].n_results;
         if (gemm->roots_out)
             each = (i64)gemm->n_roots * groups_parts(gemm);
-        total += tiles_area(r, g, live_part(r, r->own_rows)) * each;
+        total += tiles_area(r, g, live_rows(r)) * each;
     }
     if (is_gemm(r))
         return total;

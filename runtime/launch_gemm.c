@@ -239,7 +239,8 @@ iso_status launch_gemm(const Launch *launch)
     memset(&maps, 0, sizeof maps);
     gemm_grid(launch->op, launch->spec, launch->run->rows, &grid);
     args.rows = (int)gemm_rows(launch->op, launch->phase, gemm, launch->run->rows);
-    args.rows_dev = launch->run->rows_device;
+    if (axis_is_free(launch->op->module->manifest, &gemm->rows))
+        args.rows_dev = launch->run->rows_device;
     args.counters = launch->run->workspace;
     args.workspace = (float *)((char *)launch->run->workspace + counter_bytes(gemm, &grid));
     bind_leaves(gemm, &args);

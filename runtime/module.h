@@ -47,6 +47,8 @@ iso_status module_load_on(iso_module **module, const void *data, size_t size, co
 void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi);
 /* Elements of an atom, or of a run of atoms, in a part; 0 for coordinates, whose tables may have
  * any length. */
+/* Whether a launch says how many there are. */
+bool axis_is_free(const Manifest *manifest, const MfAtoms *atoms);
 bool axis_is_table(const Manifest *manifest, const MfAtoms *axis);
 int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows);
 int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows);

@@ -33,6 +33,14 @@ int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *a
     return size;
 }
 
+bool axis_is_free(const Manifest *manifest, const MfAtoms *atoms)
+{
+    for (int i = 0; i < atoms->n; i++)
+        if (!manifest->atoms[atoms->atom[i]].size && !manifest->atoms[atoms->atom[i]].coordinate)
+            return true;
+    return false;
+}
+
 const MfPart *op_part(const iso_op *op, iso_phase phase)
 {
     return phase == ISO_PHASE_JOIN ? &op->at->join_parts[op->rank] : &op->at->parts[op->rank];

@@ -15,17 +15,18 @@ enum { MAX_TENSORS = 16, REPEATS = 11, FEW_ROWS = 64 };
 static const float weight_deviation = 0.02f; /* as models are initialised */
 static const size_t past_l2 = (size_t)256 << 20; /* bytes that one round of launches reads */
 
-/* An op as cuBLAS sees it: one product of n columns. */
+/* An op as cuBLAS sees it: one product of n columns. TP cuts k or n. */
 typedef struct Op {
     const char *name;
     int64_t n, k;
-    bool transposed, cut_k; /* TP cuts k, else n */
+    bool transposed, cut_k;
+    int64_t m; /* of a product that sums over tokens, whose k they are; else the tokens: 0 */
 } Op;
 
 static const Op ops[] = {
-    {"qkv", 6144, 4096, false, false},   {"gate_up", 24576, 4096, false, false},
-    {"o_proj", 4096, 4096, false, true}, {"down", 4096, 12288, false, true},
-    {"dgrad", 4096, 12288, true, false},
+    {"qkv", 6144, 4096, false, false, 0},    {"gate_up", 24576, 4096, false, false, 0},
+    {"o_proj", 4096, 4096, false, true, 0},  {"down", 4096, 12288, false, true, 0},
+    {"dgrad", 4096, 12288, true, false, 0},  {"wgrad", 4096, 4096, true, false, 12288},
 };
 
 typedef struct Options {
@@ -165,10 +166,11 @@ static const char *short_name(const Subject *s)
     return name;
 }
 
-static Product product_of(const Op *op, int64_t m, int tp, bool f32)
+static Product product_of(const Op *op, int64_t rows, int tp, bool f32)
 {
+    int64_t m = op->m ? op->m : rows;
     Product p = {.m = m, .n = op->n / (op->cut_k ? 1 : tp), .k = op->k / (op->cut_k ? tp : 1),
-                 .transposed = op->transposed, .f32 = f32, .copies = 1};
+                 .k_outer = op->m > 0, .transposed = op->transposed, .f32 = f32, .copies = 1};
     size_t weights = (size_t)p.n * (size_t)p.k * 2;
     if (m <= FEW_ROWS)
         p.copies = (int)((past_l2 + weights - 1) / weights);
@@ -192,14 +194,14 @@ static void close_product(Product *p)
     gpu_free(p->y);
 }
 
-static void print_cell(const Op *op, const Product *p, int tp, int tried, Times *cublas,
-                       Times *isoc, const char *kernel)
+static void print_cell(const Op *op, const Product *p, int64_t rows, int tp, int tried,
+                       Times *cublas, Times *isoc, const char *kernel)
 {
     double a = median(cublas), b = median(isoc);
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
     double bytes = 2.0 * (double)p->n * (double)p->k;
     printf("| %s | %d | %" PRId64 " | %.1f (%.1f-%.1f) | %.1f (%.1f-%.1f) | **%.3f** | %.0f / %.0f "
-           "| %.0f / %.0f | %d | %.8s |\n", op->name, tp, p->m, a, cublas->us[0],
+           "| %.0f / %.0f | %d | %.8s |\n", op->name, tp, rows, a, cublas->us[0],
            cublas->us[REPEATS - 1], b, isoc->us[0], isoc->us[REPEATS - 1], b / a, flops / a / 1e6,
            flops / b / 1e6, bytes / a / 1e3, bytes / b / 1e3, tried, kernel + 9);
     fflush(stdout);
@@ -225,7 +227,7 @@ static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *o
         cublas.us[i] = gpu_replay(theirs) * 1e3 / p.launches;
         isoc.us[i] = gpu_replay(ours) * 1e3 / p.launches;
     }
-    print_cell(op, &p, tp, tried, &cublas, &isoc, short_name(&s));
+    print_cell(op, &p, m, tp, tried, &cublas, &isoc, short_name(&s));
     gpu_forget(theirs);
     gpu_forget(ours);
     close_subject(&s);

@@ -19,7 +19,8 @@ typedef struct Heuristic {
     int reserved[4];
 } Heuristic;
 
-enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68, DESC_TRANSA = 3, PREFER_WORKSPACE = 1 };
+enum { R_32F = 0, R_16BF = 14, COMPUTE_32F = 68 };
+enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREFER_WORKSPACE = 1 };
 enum { OP_N = 0, OP_T = 1, HEURISTICS = 8, WORKSPACE = 64 << 20, TRIALS = 2 };
 
 #define CUBLAS_LIST(X)                                                                             \
@@ -113,14 +114,16 @@ static void open_call(Call *call)
 {
     Yardstick *y = call->y;
     const Product *p = call->product;
-    int op = p->transposed ? OP_N : OP_T;
-    uint64_t n = (uint64_t)p->n, k = (uint64_t)p->k;
+    int op = p->transposed ? OP_N : OP_T, op_a = p->k_outer ? OP_T : OP_N;
+    uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
     check(y->DescCreate(&call->desc, COMPUTE_32F, R_32F), "descriptor");
     check(y->DescSet(call->desc, DESC_TRANSA, &op, sizeof op), "descriptor");
+    check(y->DescSet(call->desc, DESC_TRANSB, &op_a, sizeof op_a), "descriptor");
     check(y->LayoutCreate(&call->b, R_16BF, p->transposed ? n : k, p->transposed ? k : n,
                           p->transposed ? p->n : p->k), "layout");
-    check(y->LayoutCreate(&call->a, R_16BF, k, (uint64_t)p->m, p->k), "layout");
-    check(y->LayoutCreate(&call->out, p->f32 ? R_32F : R_16BF, n, (uint64_t)p->m, p->n), "layout");
+    check(y->LayoutCreate(&call->a, R_16BF, p->k_outer ? m : k, p->k_outer ? k : m,
+                          p->k_outer ? p->m : p->k), "layout");
+    check(y->LayoutCreate(&call->out, p->f32 ? R_32F : R_16BF, n, m, p->n), "layout");
 }
 
 static void close_call(Call *call)

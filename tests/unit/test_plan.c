@@ -159,6 +159,28 @@ START_TEST(weights_stored_the_other_way_are_transposed)
 }
 END_TEST
 
+/* The gradient of a weight: no operand has a free axis, so one kernel serves every launch. */
+START_TEST(a_sum_over_rows_is_one_transposed_kernel)
+{
+    Dense d;
+    Plan plan;
+    dense_open(&d, QWEN);
+    OpDag *op = dense_op(&d, "p");
+    const DagNode *g = dense_param(&d, op, "g", DT_BF16, AXES(D_HIDDEN, D_FFN));
+    const DagNode *x = dense_param(&d, op, "x", DT_BF16, AXES(D_HIDDEN, D_VOCAB));
+    dense_result(&d, op, "y", DT_F32, dense_product_sum(&d, op, d.whole, g, x, AXES(D_HIDDEN)),
+                 AXES(D_FFN, D_VOCAB));
+    ck_assert(build_alone(&d, &plan));
+    ck_assert_int_eq(plan.ops.v[0].n_variants, 1);
+    const Gemm *gemm = &kernel_at(&plan, 0, 0, 1)->gemm;
+    ck_assert_int_eq(gemm->kernel, KERNEL_WGMMA);
+    ck_assert(!gemm->a_k_inner && !gemm->group[0].product[0].b_k_inner);
+    ck_assert_int_eq(gemm->tile_m % 64, 0);
+    ck_assert(gemm_shares_b(gemm)); /* rows that lie innermost are not shared out */
+    dense_close(&d);
+}
+END_TEST
+
 /* ---- schedules ------------------------------------------------------------------------------- */
 
 START_TEST(every_row_count_has_one_kernel)
@@ -540,6 +562,7 @@ Suite *plan_suite(void)
     tcase_add_test(tests, a_cut_sum_leaves_its_rank_as_roots);
     tcase_add_test(tests, several_roots_follow_one_another);
     tcase_add_test(tests, weights_stored_the_other_way_are_transposed);
+    tcase_add_test(tests, a_sum_over_rows_is_one_transposed_kernel);
     tcase_add_test(tests, every_row_count_has_one_kernel);
     tcase_add_test(tests, uneven_leaves_stream_for_all_rows);
     tcase_add_test(tests, the_contracts_schedule_comes_first);
