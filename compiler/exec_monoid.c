@@ -1,8 +1,8 @@
 /* What trees join: the monoids of the language as scalars. This text is their definition. */
 #include "exec_impl.h"
 
-#include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
+#include "device/iso_short.cuh"
 
 #include <math.h>
 
@@ -19,6 +19,15 @@ static float weighted_sum(DType type, float l, float fl, float r, float fr)
 {
     float pl = exec_round(type, iso_mul(l, fl)), pr = exec_round(type, iso_mul(r, fr));
     return exec_round(type, iso_add(pl, pr));
+}
+
+/* As kernels do it, with the bits of join_weighted but for s beside an infinite maximum: that is
+ * seen where roots leave a rank. */
+static void join_pairs(const float *l, const float *r, float *out)
+{
+    IsoPair joined = iso_short_join((IsoPair){l[0], l[1]}, (IsoPair){r[0], r[1]});
+    out[0] = joined.m;
+    out[1] = joined.s;
 }
 
 static void join_weighted(DType type, int values, const float *l, const float *r, float *out)
@@ -41,7 +50,10 @@ void exec_join_values(Monoid monoid, DType type, const float *left, const float 
         break;
     case MONOID_LOGSUMEXP:
     case MONOID_SOFTMAX:
-        join_weighted(type, monoid_values(monoid), left, right, out);
+        if (monoid == MONOID_LOGSUMEXP && type == DT_F32)
+            join_pairs(left, right, out);
+        else
+            join_weighted(type, monoid_values(monoid), left, right, out);
         break;
     case MONOID_COUNT:
         break;

@@ -41,6 +41,7 @@ Str verify_terms_program(Arena *arena)
 #define X(id, form, function) function_text(&text, #form);
 #include "short.def"
 #undef X
+    function_text(&text, "iso_short_weight");
     return text_str(&text);
 }
 
@@ -170,4 +171,11 @@ u64 terms_short_form(Terms *t, FnId fn, u64 argument)
     if (!t->short_form[fn] && holds(&short_forms[fn]))
         t->short_form[fn] = record(t, short_forms[fn].name, (u64)FN_COUNT + fn);
     return t->short_form[fn] ? apply(t->short_form[fn], argument) : TERM_POISON;
+}
+
+u64 terms_short_weight(Terms *t, u64 distance)
+{
+    if (!t->weight)
+        t->weight = record(t, "iso_short_weight", 2 * (u64)FN_COUNT);
+    return t->weight ? apply(t->weight, distance) : TERM_POISON;
 }

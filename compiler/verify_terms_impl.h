@@ -31,6 +31,7 @@ struct Terms {
     const TreeNode *tree[TERMS_FORESTS]; /* by reduction */
     VEC(TermsGiven) given;               /* with `joins`: of all ranks heard */
     TermsFunction *function[FN_COUNT], *short_form[FN_COUNT];
+    TermsFunction *weight; /* iso_short_weight */
     int table_bits, entries;
     TermsEntry *table;
 };
@@ -77,6 +78,8 @@ static inline u64 terms_binary(PtxOp op, u64 a, u64 b)
 u64 terms_function(Terms *terms, FnId fn, const u64 *args);
 /* What stands for a function of a bf16 that is rounded to bf16 (device/iso_short.cuh). */
 u64 terms_short_form(Terms *terms, FnId fn, u64 argument);
+/* The weight in iso_short_join. */
+u64 terms_short_weight(Terms *terms, u64 distance);
 
 /* ---- reductions (verify_terms_reduce.c): as f32 */
 u64 terms_reduce(Terms *terms, const DagNode *reduce, const i64 *index);

@@ -82,9 +82,21 @@ static u64 weight(Terms *t, DType type, u64 own, u64 most)
     return ptx_term_select(ptx_term_const(ONE), e, ptx_term_compare(PTX_EQ, own, most));
 }
 
+/* In f32, as iso_short_join does it, of which a test shows that it has 6.8's bits. */
+static TermsValue join_pairs(Terms *t, TermsValue l, TermsValue r)
+{
+    u64 less = ptx_term_compare(PTX_LT, l.v[0], r.v[0]);
+    u64 weight = terms_short_weight(t, terms_binary(PTX_SUB, l.v[0], r.v[0]));
+    u64 low = ptx_term_select(l.v[1], r.v[1], less), high = ptx_term_select(r.v[1], l.v[1], less);
+    u64 sum = terms_binary(PTX_ADD, high, terms_binary(PTX_MUL, low, weight));
+    return (TermsValue){{terms_binary(PTX_MAX, l.v[0], r.v[0]), sum}};
+}
+
 static TermsValue join(Terms *t, Monoid monoid, DType type, TermsValue l, TermsValue r)
 {
     TermsValue out = {{0}};
+    if (monoid == MONOID_LOGSUMEXP && type == DT_F32)
+        return join_pairs(t, l, r);
     PtxOp op = monoid == MONOID_SUM ? PTX_ADD : PTX_MAX;
     out.v[0] = rounded(type, terms_binary(op, l.v[0], r.v[0]));
     if (monoid_values(monoid) == 1)

@@ -9,8 +9,8 @@
 #ifndef ISO_ROW_CUH
 #define ISO_ROW_CUH
 
-#include "iso_fn.cuh"
 #include "iso_map.cuh"
+#include "iso_short.cuh"
 
 enum IsoType { ISO_F32, ISO_BF16, ISO_F16 };
 
@@ -110,6 +110,8 @@ struct IsoLogSumExp {
     template <int Type> ISO_FN IsoPair join(IsoPair a, IsoPair b)
     {
         IsoPair r;
+        if constexpr (Type == ISO_F32)
+            return iso_short_join(a, b);
         r.m = iso_rounded<Type>(iso_max(a.m, b.m));
         const float left = iso_rounded<Type>(iso_mul(a.s, scale<Type>(a.m, r.m)));
         const float right = iso_rounded<Type>(iso_mul(b.s, scale<Type>(b.m, r.m)));

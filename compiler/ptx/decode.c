@@ -163,8 +163,9 @@ static bool rounds_as_written(const PtxInst *inst)
     case PTX_MAD:
         return width == PTX_FLAG_LO || width == PTX_FLAG_WIDE;
     case PTX_MIN:
-    case PTX_MAX:
         return real == !!(inst->flags & PTX_FLAG_NAN);
+    case PTX_MAX:
+        return real || !(inst->flags & PTX_FLAG_NAN);
     default:
         return true;
     }

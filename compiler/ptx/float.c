@@ -21,6 +21,12 @@ BINARY(div_f32, iso_div)
 BINARY(min_f32, iso_min)
 BINARY(max_f32, iso_max)
 
+static float max_of_numbers(float a, float b)
+{
+    return a != a ? iso_canon(b) : b != b ? a : iso_max(a, b);
+}
+BINARY(max_numbers_f32, max_of_numbers)
+
 RUN(fma_f32)
 {
     u32 *d = ptx_row32(w, i, 0);
@@ -48,7 +54,7 @@ static PtxRun find_binary(const PtxInst *i)
     case PTX_MUL: return mul_f32;
     case PTX_DIV: return div_f32;
     case PTX_MIN: return min_f32;
-    case PTX_MAX: return max_f32;
+    case PTX_MAX: return i->flags & PTX_FLAG_NAN ? max_f32 : max_numbers_f32;
     default: return NULL;
     }
 }

@@ -62,8 +62,9 @@ static bool is_real(const PtxInst *i)
     case PTX_FMA:
     case PTX_SQRT:
     case PTX_MIN:
-    case PTX_MAX:
         return i->type == PTX_T_F32;
+    case PTX_MAX:
+        return i->type == PTX_T_F32 && i->flags & PTX_FLAG_NAN;
     default:
         return false;
     }

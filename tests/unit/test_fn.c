@@ -220,6 +220,53 @@ START_TEST(test_pair)
 }
 END_TEST
 
+/* The short join's weight is exp's from -87 on; a step of 1 was tried once. */
+START_TEST(test_short_weight)
+{
+    for (IsoU32 u = 0; u <= 0x42AE0000u; u += 997) {
+        IsoF32 d = iso_bits_f32(u);
+        ck_assert_uint_eq(BITS(iso_short_weight(d)), BITS(iso_exp(iso_neg(d))));
+        ck_assert_uint_eq(BITS(iso_short_weight(iso_neg(d))), BITS(iso_exp(iso_neg(d))));
+    }
+    IsoF32 least = iso_exp(-87.0f);
+    ck_assert(iso_short_weight(1e30f) == least && iso_short_weight(INFINITE) == least);
+    ck_assert(iso_short_weight(iso_bits_f32(NAN_BITS)) == least);
+}
+END_TEST
+
+/* Maxima near and far, equal, infinite and NaN, beside sums as long as any. */
+static IsoPair some_pair(IsoU32 a, IsoU32 b)
+{
+    static const IsoF32 ends[] = {-3.4e38f, 3.4e38f, -0.0f, 0.0f, 1e-40f, 88.0f};
+    IsoF32 m = (IsoF32)(int)(a >> 8) * 0x1p-16f, s = 1.0f + (IsoF32)(b >> 8) * 0x1p-8f;
+    if (a % 16 == 0)
+        m = a >> 4 & 1 ? INFINITE : MINUS_INFINITE;
+    if (a % 16 == 1)
+        m = iso_bits_f32(NAN_BITS);
+    if (a % 16 == 2)
+        m = ends[(a >> 4) % 6];
+    return pair(m, b % 2 ? s : 1.0f + (IsoF32)(b >> 8) * 0x1p-24f);
+}
+
+START_TEST(test_short_join)
+{
+    IsoU32 x = 1;
+    for (int k = 0; k < 1000000; k++) {
+        IsoPair v[2];
+        for (int i = 0; i < 2; i++) {
+            IsoU32 a = x = x * 1664525u + 1013904223u, b = x = x * 1664525u + 1013904223u;
+            v[i] = some_pair(a >> 4, b);
+        }
+        v[1].m = k % 5 ? v[1].m : iso_add(v[0].m, iso_mul(v[1].m, 0.25f));
+        IsoPair r = iso_pair_join(v[0], v[1]), q = iso_short_join(v[0], v[1]);
+        ck_assert_uint_eq(BITS(r.m), BITS(q.m));
+        ck_assert_uint_eq(BITS(iso_add(r.m, iso_log(r.s))), BITS(iso_add(q.m, iso_log(q.s))));
+        if (iso_sub(r.m, r.m) == 0.0f)
+            ck_assert_uint_eq(BITS(r.s), BITS(q.s));
+    }
+}
+END_TEST
+
 /* One logit's log-probability, x - (m + log s), is never above zero. */
 START_TEST(test_log_probability)
 {
@@ -262,6 +309,8 @@ Suite *fn_suite(void)
     tcase_add_test(t, test_tanh_is_odd_and_bounded);
     tcase_add_test(t, test_exponentials_have_no_sign);
     tcase_add_test(t, test_pair);
+    tcase_add_test(t, test_short_weight);
+    tcase_add_test(t, test_short_join);
     tcase_add_test(t, test_log_probability);
     tcase_add_test(t, test_triple);
     suite_add_tcase(s, t);
