@@ -268,6 +268,8 @@ static json_t *row_json(Writer *w, const Kernel *k)
     put(w, object, "row_threads", integer(row->threads));
     if (row->columns)
         put(w, object, "columns", integer(row_columns(k)));
+    if (row->cluster > 1)
+        put(w, object, "cluster", integer(row->cluster));
     return object;
 }
 

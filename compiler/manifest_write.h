@@ -51,7 +51,8 @@
  *                                                      IsoGemmGroup (emit_group_bindings)
  *             "row":  { "reduces": n, "roots_out": bool, "roots": n, "values": per root,
  *                       "row_threads": of one row,
- *                       "columns": 0, or how many a thread has at a time (absent: 0) },
+ *                       "columns": 0, or how many a thread has at a time (absent: 0),
+ *                       "cluster": CTAs of one row, where they are more than one },
  *             "join": { "of": "gemm|row", "waits": bool,      as product kernels do (iso_abi.cuh)
  *                       "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm] },

@@ -150,7 +150,7 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
     Kernel kernel = shape->kernel;
     Planner planner = planner_of(builder, op->op);
     RankPlan plan = {.at = &op->at, .roots = shape->roots, .part = op->part_of_rank[rank],
-                     .roots_out = op->at.any_reduced};
+                     .roots_out = op->at.any_reduced, .rows = rows};
     if (is_empty(builder->dag->contract, op->op, &plan.part))
         return -1;
     bool by_row = kernel.family == FAMILY_ROW || kernel.family == FAMILY_TOP;
@@ -202,6 +202,8 @@ static void find_borders(Builder *builder, const OpDag *op, Family family, Borde
 {
     const Contract *contract = builder->dag->contract;
     const i64 *table;
+    if (family == FAMILY_ROW)
+        add_border(builder, borders, ROW_CLUSTER_ROWS + 1);
     if (family != FAMILY_GEMM)
         return;
     int n = plan_table_borders(&table);

@@ -124,6 +124,10 @@ typedef struct RowTree {
     JoinForm lane_join;  /* only where lanes > 1 */
     DType lane_type;
     JoinProgram program; /* over the parts; with roots_out the stack ends with n_roots values */
+    /* Parts are `of_span` of `step` elements in each of `spans` spans, the last of a span maybe
+     * shorter; lanes, parts and spans are joined pairwise in f32. 0 spans: they are not so. */
+    int spans, of_span;
+    i64 span, step;
 } RowTree;
 
 /* A row tree written out: its leaves in order, and one program over them all. */
@@ -143,9 +147,13 @@ typedef struct Row {
     bool roots_out;          /* stores the forest's roots of reduces[0] instead of finishing, as
                                 [root][value of the monoid][outer dims] f32 */
     int n_roots;
-    int threads;             /* of one row */
+    int threads;             /* of one row, in each of its CTAs */
     bool columns;            /* the last dim is a token's slots; a thread has neighbouring elements
                                 of the dim before, and goes through the slots itself */
+    bool spread;             /* threads take parts, not lanes of one part after another: all trees
+                                have spans */
+    int cluster;             /* CTAs of one row; more than 1 only where it is spread, and one sum
+                                and values of whole rows are all that there is */
 } Row;
 
 

@@ -80,6 +80,7 @@ typedef struct RankPlan {
     Part part;
     bool roots_out;
     bool empty; /* no element of the cut sums */
+    i64 rows;   /* the least global row count that the kernel is for */
 } RankPlan;
 
 bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel);
@@ -100,6 +101,7 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 rows, const P
                    Kernel *kernel);
 /* Row counts at which the table changes its mind, ascending. */
 int plan_table_borders(const i64 **borders);
+enum { ROW_CLUSTER_ROWS = 256 }; /* up to which CTAs share a row of many parts */
 /* Attention, which contracts' schedules do not speak of: its programs, and the row counts at which
  * each is taken where nothing else is known of a batch, the first that has the count. */
 typedef struct AttendSchedule {

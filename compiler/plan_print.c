@@ -152,8 +152,11 @@ static void print_row(const Printer *p)
 {
     const Row *row = &p->kernel->row;
     print_dims(p);
-    text_printf(p->out, "  threads %d%s roots %d%s\n", row->threads,
+    text_printf(p->out, "  threads %d%s roots %d%s", row->threads,
                 row->columns ? " of columns" : "", row->n_roots, row->roots_out ? " out" : "");
+    if (row->spread)
+        text_printf(p->out, ", parts spread over threads of %d", row->cluster);
+    text_printf(p->out, "\n");
     for (int i = 0; i < row->n_reduces; i++)
         print_row_tree(p, row->reduces[i], &row->trees[i]);
 }

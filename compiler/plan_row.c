@@ -2,7 +2,12 @@
  * pieces, over the whole row or once for it. */
 #include "plan_impl.h"
 
-enum { LANES_MAX = 1024, WARP = 32 };
+enum {
+    LANES_MAX = 1024,
+    WARP = 32,
+    SPREAD_THREADS = 256,
+    CLUSTER_MAX = 8,
+};
 
 /* ---- the tree's shape ------------------------------------------------------------------------ */
 
@@ -197,6 +202,90 @@ static void row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root,
     row_program(arena, root, roots, &own, out);
 }
 
+/* ---- many short parts ------------------------------------------------------------------------ */
+
+/* The pairwise join of n values, each of them this text. */
+static void pairwise_text(Text *out, int n, Str value)
+{
+    int left = 1;
+    if (n == 1) {
+        text_add(out, value);
+        return;
+    }
+    while (left * 2 < n)
+        left *= 2;
+    pairwise_text(out, left, value);
+    pairwise_text(out, n - left, value);
+    text_add(out, STR("+"));
+}
+
+static bool joins_spans(Arena *arena, const RowTree *tree)
+{
+    Text span = {.arena = arena}, all = {.arena = arena};
+    pairwise_text(&span, tree->of_span, STR("L"));
+    pairwise_text(&all, tree->spans, text_str(&span));
+    return str_eq(text_str(&all), postfix_text(arena, &tree->program, false, 1));
+}
+
+static bool parts_are_spans(const RowTree *tree)
+{
+    for (int i = 0; i < tree->n_parts; i++) {
+        i64 within = i % tree->of_span * tree->step, left = tree->span - within;
+        i64 start = i / tree->of_span * tree->span + within;
+        if (left < 1 || tree->parts[i].start != start ||
+            tree->parts[i].len != (left < tree->step ? left : tree->step))
+            return false;
+    }
+    return true;
+}
+
+/* A span ends where a part does not begin a step after the one before. */
+static void find_spans(Arena *arena, RowTree *tree)
+{
+    const Run *parts = tree->parts;
+    int n = 1;
+    if (tree->lanes < 2 || tree->lanes > WARP || tree->lane_join == JOIN_LEFT ||
+        tree->lane_type != DT_F32 || tree->n_parts * tree->lanes < SPREAD_THREADS)
+        return;
+    tree->step = parts[0].len;
+    while (n < tree->n_parts && parts[n].start == n * tree->step &&
+           parts[n - 1].len == tree->step)
+        n++;
+    tree->of_span = n;
+    tree->span = parts[n - 1].start + parts[n - 1].len;
+    tree->spans = tree->n_parts % n ? 0 : tree->n_parts / n;
+    if (tree->spans && !(parts_are_spans(tree) && joins_spans(arena, tree)))
+        tree->spans = 0;
+}
+
+/* Whether every value that is stored is one of the whole row, of one sum: it is then enough that
+ * one CTA knows the sum. */
+static bool one_knows(const Kernel *kernel)
+{
+    const Row *row = &kernel->row;
+    u64 inner = mask_of(row->reduces[0]->atoms, row->reduces[0]->n_atoms);
+    for (int i = 0; i < kernel->n_pieces; i++)
+        if (kernel->pieces[i]->value->mask & inner)
+            return false;
+    return row->n_reduces == 1;
+}
+
+static void spread_row(Kernel *kernel, i64 rows)
+{
+    Row *row = &kernel->row;
+    i64 lanes = (i64)row->trees[0].n_parts * row->trees[0].lanes;
+    row->cluster = 1;
+    row->spread = kernel->family == FAMILY_ROW;
+    for (int i = 0; i < row->n_reduces; i++)
+        row->spread = row->spread && row->trees[i].spans;
+    if (!row->spread)
+        return;
+    row->threads = SPREAD_THREADS;
+    while (one_knows(kernel) && rows <= ROW_CLUSTER_ROWS && row->cluster < CLUSTER_MAX &&
+           2 * row->cluster * SPREAD_THREADS <= lanes)
+        row->cluster *= 2;
+}
+
 bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
 {
     Row *row = &kernel->row;
@@ -215,6 +304,8 @@ bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
         row->n_roots = roots.n;
         if (row->trees[i].lanes > row->threads)
             row->threads = row->trees[i].lanes;
+        if (roots.n == 1)
+            find_spans(planner->arena, &row->trees[i]);
     }
     if (kernel->family == FAMILY_TOP || row->columns)
         row->threads = WARP;
@@ -229,5 +320,6 @@ bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
             if (!plan_match_dims(planner, &kernel->bindings[i], whole.dims, whole.n_dims))
                 return false;
     }
+    spread_row(kernel, rank->rows);
     return true;
 }

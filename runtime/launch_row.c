@@ -170,6 +170,8 @@ iso_status launch_row(const Launch *launch)
         grid.x = column_ctas(launch, &args.map, grid.threads);
     else
         grid.x = (unsigned)(launch->spec->row_threads == 1 ? ceil_div(rows, grid.threads) : rows);
+    if (launch->phase != ISO_PHASE_JOIN)
+        grid.x *= (unsigned)launch->spec->row_cluster;
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
 }

@@ -280,6 +280,8 @@ static void read_spec(Reader *r, json_t *object, void *element)
         spec->row_roots = (int)get_int(r, row, "roots", 0, 1 << 20);
         spec->values = (int)get_int(r, row, "values", 1, 3);
         spec->row_threads = (int)get_int(r, row, "row_threads", 1, 1024);
+        spec->row_cluster =
+            json_object_get(row, "cluster") ? (int)get_int(r, row, "cluster", 2, 8) : 1;
     }
     json_t *columns = json_object_get(json_object_get(object, "row"), "columns");
     if (columns) /* older kernels have none */

@@ -117,6 +117,7 @@ typedef struct MfSpec {
     int row_threads;        /* of one row; 1: a thread each */
     int row_columns;        /* ROW, JOIN of ROW: 0, or how many of the last dimension but one a
                                thread has at a time, the last being a token's slots */
+    int row_cluster;        /* CTAs of one row */
     bool join_of_row;       /* JOIN */
     bool join_waits;        /* JOIN: by itself, for what was launched before */
     int n_sources;

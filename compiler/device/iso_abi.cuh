@@ -190,6 +190,7 @@ typedef struct IsoMapArgs {
 //           With "columns" the last dimension but one is no row's: a warp has 32 * columns of its
 //           elements, a thread has neighbours, and the last dimension are a token's slots;
 //           ceil(rows * ceil(elements, 32 * columns) * 32, threads)
+//           With a "cluster": rows * cluster, in clusters of so many CTAs, and no other
 //   shared, workspace, counters   none
 // With roots_out only the roots of the first reduce are stored: value v of root r of a row lies at
 //   roots[(r * values + v) * root_stride + row], rows counted row-major over the outer dimensions.

@@ -70,6 +70,14 @@ ISO_FN void iso_load(IsoPack<T, W> &to, const T *row, long long step, long long 
             return;
         }
     }
+    if constexpr (W == 2 && sizeof(T) == 4) {
+        if (wide) {
+            const float2 both = *(const float2 *)(row + i);
+            to.v[0] = both.x;
+            to.v[1] = both.y;
+            return;
+        }
+    }
 #pragma unroll
     for (int k = 0; k < W; ++k)
         to.v[k] = k < n ? row[(i + k) * step] : (T)0;

@@ -97,6 +97,8 @@ static Str lanes_text(Arena *arena, const RowTree *tree)
 /* A lane's runs in whole chunks, or element by element. */
 static int reduce_width(const Chunked *c, const RowTree *tree)
 {
+    if (c->k->kernel->row.spread && tree->run == 2)
+        return 2;
     return tree->lanes > 1 && tree->run % c->width ? 1 : c->width;
 }
 
@@ -129,6 +131,11 @@ static Str reduce_text(Chunked *c, int index, Str body, Str pace)
                                      tree->form == TREE_CHAIN && expr_product(reduce));
     Str text = postfix_text(k->arena, &tree->program, row->roots_out, 1);
     Str lanes = lanes_text(k->arena, tree);
+    if (row->spread)
+        return str_format(k->arena, "iso_row_spread<%s, %.*s, %.*s, IsoSpread<%d, %d, %lld, %lld, "
+                          "%d>>(vector, %.*s)", monoid, STR_FMT(lanes), STR_FMT(pace),
+                          tree->spans, tree->of_span, (long long)tree->span,
+                          (long long)tree->step, row->cluster, STR_FMT(body));
     if (str_is(text, "L"))
         return str_format(k->arena, "iso_row_part<%s, %.*s, %.*s>(%lld, %lld, vector, %.*s)",
                           monoid, STR_FMT(lanes), STR_FMT(pace),
@@ -152,11 +159,27 @@ void row_bind_value(Chunked *c, const DagNode *reduce, Str value)
     expr_bind(&c->row, reduce, name);
 }
 
+/* Its one root, which the first CTA of a cluster alone has. */
+static void write_only_root(Chunked *c, Str value)
+{
+    Writer *w = &c->k->body;
+    const Row *row = &c->k->kernel->row;
+    bool pair = row->reduces[0]->monoid == MONOID_LOGSUMEXP;
+    Str root = writer_decl(w, pair ? "IsoPair" : "float", "%.*s", STR_FMT(value));
+    if (row->cluster > 1)
+        writer_open(w, "if (iso_cluster_rank() == 0)");
+    writer_line(w, "iso_row_root<%d>(args, 0, place, %.*s);", row->threads, STR_FMT(root));
+    if (row->cluster > 1)
+        writer_close(w, "");
+}
+
 void row_bind_reduce(Chunked *c, int index, Str body, Str pace)
 {
     const Row *row = &c->k->kernel->row;
     Str value = reduce_text(c, index, body, pace);
-    if (row->roots_out)
+    if (row->roots_out && row->spread)
+        write_only_root(c, value);
+    else if (row->roots_out)
         writer_line(&c->k->body, "%.*s;", STR_FMT(value));
     else
         row_bind_value(c, row->reduces[index], value);
@@ -205,9 +228,11 @@ static void write_joined(Chunked *c)
     c->k->census.add += join->program.n_roots - 1;
 }
 
-static void write_rows_loop(Writer *w, int threads)
+static void write_rows_loop(Writer *w, int threads, int cluster)
 {
-    if (threads > 1)
+    if (cluster > 1)
+        writer_open(w, "if (const unsigned row = blockIdx.x / %du; row < rows)", cluster);
+    else if (threads > 1)
         writer_open(w, "for (unsigned row = blockIdx.x; row < rows; row += gridDim.x)");
     else
         writer_open(w, "for (unsigned row = blockIdx.x * %du + threadIdx.x; row < rows; "
@@ -237,10 +262,15 @@ void emit_row(KernelText *k)
     k->bounds = str_format(k->arena, "%d", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
                    "iso_row.cuh\n");
+    if (row->spread && !join) {
+        k->cluster = row->cluster;
+        k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
+                       "iso_row.cuh\niso_row_spread.cuh\n");
+    }
 
     writer_line(w, "const IsoMapArgs &map = args.map;");
     chunked_extents(&c);
-    write_rows_loop(w, threads);
+    write_rows_loop(w, threads, join ? 1 : row->cluster);
     chunked_row(&c);
     chunked_own(&c);
     if (row->roots_out && !join)
@@ -250,7 +280,8 @@ void emit_row(KernelText *k)
     for (int i = 0; i < row->n_reduces && !join; i++)
         row_write_reduce(&c, i);
     if (join || !row->roots_out) {
-        chunked_store_row(&c, threads > 1 ? "threadIdx.x == 0" : NULL);
+        chunked_store_row(&c, k->cluster > 1 ? "threadIdx.x == 0 && iso_cluster_rank() == 0"
+                              : threads > 1  ? "threadIdx.x == 0" : NULL);
         if (chunked_store(&c, "store"))
             writer_line(w, "iso_row_each<%.*s>(e%d, vector, store);",
                         STR_FMT(store_pace(&c, threads)), c.inner);
