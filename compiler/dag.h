@@ -98,6 +98,9 @@ const int *dag_summed(const DagNode *reduce, int *n);
 const DagNode *dag_index_value(const DagNode *node, const Fix *fix);
 /* "[half 0, vocab ids]", or nothing. */
 void dag_print_fixes(const Contract *contract, const Op *op, const Fix *fixes, int n, Text *out);
+/* Whether a reduction joins what products give: its parts (tree_parts) then leave the kernel of the
+ * products as roots, cut or not. */
+bool dag_folds(const DagNode *reduce);
 /* Something in the op is computed by steps of the contract's class. */
 bool dag_uses_mma(const OpDag *op);
 /* Whether a node rounds a function of a bf16 to bf16 at once, for which there is a short form. */

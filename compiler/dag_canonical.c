@@ -251,6 +251,21 @@ static bool uses_function_text(const OpDag *op)
     return false;
 }
 
+static bool has_products(const DagNode *node)
+{
+    if (node->kind == DAG_REDUCE)
+        return tree_is_mma(node->tree);
+    for (int i = 0; i < node->n_args; i++)
+        if (has_products(node->args[i]))
+            return true;
+    return false;
+}
+
+bool dag_folds(const DagNode *reduce)
+{
+    return has_products(reduce->args[0]);
+}
+
 bool dag_uses_mma(const OpDag *op)
 {
     for (int i = 0; i < op->nodes.n; i++) {

@@ -166,6 +166,13 @@ static void part_work(void *context, ExecScope *scope, const i64 *first)
     exec_roots(scope, w->reduce, &w->roots->forest, out, w->stride);
 }
 
+static bool forest_of(const ExecReduce *r, Forest *forest, Arena *arena)
+{
+    return dag_folds(r->node)
+               ? tree_part_forest(arena, r->node->tree, r->root, r->lo, r->hi, forest)
+               : tree_forest(arena, r->root, r->lo, r->hi, forest);
+}
+
 static bool part_of(const ExecCall *call, int reduce, ExecRoots *roots, Arena *arena)
 {
     const ExecReduce *r = &call->reduces[reduce];
@@ -178,7 +185,7 @@ static bool part_of(const ExecCall *call, int reduce, ExecRoots *roots, Arena *a
             return false;
     if (!r->one_run)
         return false;
-    if (r->hi > r->lo && !tree_forest(arena, r->root, r->lo, r->hi, &roots->forest))
+    if (r->hi > r->lo && !forest_of(r, &roots->forest, arena))
         return false;
     reduce_space(call->job, reduce, &space, arena);
     roots->elements = exec_strides(&space, ~(u64)0, work.stride);
@@ -200,7 +207,7 @@ bool exec_part(const ExecJob *job, ExecRoots **roots, int *n_roots, Arena *arena
     *roots = arena_array(arena, ExecRoots, call.n_reduces);
     *n_roots = 0;
     for (int i = 0; i < call.n_reduces; i++) {
-        if (!call.reduces[i].cut)
+        if (!call.reduces[i].leaves)
             continue;
         ExecRoots *record = &(*roots)[(*n_roots)++];
         if (!part_of(&call, i, record, arena))

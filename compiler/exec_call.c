@@ -78,6 +78,7 @@ static void reduce_init(const ExecCall *call, const DagNode *node, ExecReduce *r
     const ExecJob *job = call->job;
     reduce->node = node;
     find_run(job->contract, &job->box, reduce);
+    reduce->leaves = reduce->cut || dag_folds(node);
     reduce->root = tree_expand(arena, node->tree, reduce->extent);
     int n;
     const int *summed = dag_summed(node, &n);

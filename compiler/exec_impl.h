@@ -51,6 +51,7 @@ typedef struct ExecReduce {
     i64 extent, lo, hi;   /* of the atoms as one axis: all of it, and what the box has */
     bool one_run;         /* the box has just [lo, hi) of it */
     bool cut;
+    bool leaves;          /* roots: it is cut, or its parts leave a kernel of products */
     int n_given;          /* > 0: joined from roots, not computed */
     ExecGiven *given;
     VEC(ExecStep) steps;

@@ -288,6 +288,11 @@ bool layout_cuts(const Contract *contract, const OpLayout *at, const DagNode *re
     return false;
 }
 
+bool layout_leaves_roots(const Contract *contract, const OpLayout *at, const DagNode *reduce)
+{
+    return layout_cuts(contract, at, reduce) || dag_folds(reduce);
+}
+
 /* Row-major, a box is one run of elements if, after the outermost atom of which it has more than
  * one index, every atom is whole. */
 bool layout_range(const Contract *contract, const DagNode *reduce, const Part *part, i64 *lo,
@@ -316,6 +321,8 @@ bool layout_forest(const Contract *contract, const DagNode *reduce, const TreeNo
     i64 lo, hi;
     if (!layout_range(contract, reduce, part, &lo, &hi))
         return false;
+    if (dag_folds(reduce))
+        return tree_part_forest(arena, reduce->tree, root, lo, hi, forest);
     return lo == hi || tree_forest(arena, root, lo, hi, forest);
 }
 

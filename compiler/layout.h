@@ -94,6 +94,8 @@ void part_rows(const Part *part, i64 rows, i64 *lo, i64 *hi);
 
 /* True if the reduce's atoms are cut, so that its roots leave the rank. */
 bool layout_cuts(const Contract *contract, const OpLayout *at, const DagNode *reduce);
+/* Whether ranks leave roots of it: it is cut, or joins what products give (dag_folds). */
+bool layout_leaves_roots(const Contract *contract, const OpLayout *at, const DagNode *reduce);
 /* The ranks whose roots of the op's cut reduces `rank` joins, in the order of their elements. */
 int layout_sources(const Contract *contract, const OpLayout *at, int rank, int *ranks);
 /* Index and count of the pieces that the meshes cut an atom into, for a rank; count 1: uncut. */

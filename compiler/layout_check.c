@@ -406,7 +406,7 @@ static void refuse_inside(const Reduced *r, i64 lo, i64 hi)
 static void warn_roots(const Reduced *r, int most, int rank)
 {
     int axis = r->at->cut.axis[r->mesh];
-    if (most <= 1)
+    if (most <= 1 || dag_folds(r->reduce))
         return;
     Diag *diag = diag_add(r->diags, DIAG_ROOTS, cut_span(r->contract, r->at, r->mesh, axis),
                           "rank %d owns %d roots of %.*s, not one", rank, most,

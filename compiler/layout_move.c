@@ -334,6 +334,9 @@ static void mark_reduced(const Contract *contract, const OpDag *op, OpLayout *at
     for (int i = 0; i < op->reduces.n && !at->reduced; i++)
         if (layout_cuts(contract, at, op->reduces.v[i]))
             at->reduced = op->reduces.v[i];
+    for (int i = 0; i < op->reduces.n && !at->reduced; i++)
+        if (dag_folds(op->reduces.v[i]))
+            at->reduced = op->reduces.v[i];
     at->any_reduced = at->reduced != NULL;
     for (int m = 0; m < at->n_meshes; m++) {
         int atom = at->cut.axis[m] >= 0 ? axis_outer_atom(contract, at->cut.axis[m]) : -1;

@@ -250,6 +250,8 @@ static json_t *gemm_json(Writer *w, const Kernel *k)
     put(w, object, "roots_out", json_boolean(g->roots_out));
     put(w, object, "roots", integer(g->n_roots));
     put(w, object, "leaves", leaves);
+    if (g->fold.n_reduces)
+        put(w, object, "fold", pair(w, g->fold.n_roots, g->fold.values));
     put(w, object, "far", integer(g->far));
     put(w, object, "cluster", integer(g->cluster));
     put(w, object, "shares_b", json_boolean(gemm_shares_b(g)));
@@ -273,6 +275,15 @@ static json_t *row_json(Writer *w, const Kernel *k)
     return object;
 }
 
+/* Of a root. */
+static int join_values(const Join *join)
+{
+    int values = 0;
+    for (int i = 0; i < (join->folds ? join->n_reduces : 1); i++)
+        values += monoid_values(join->reduces[i]->monoid);
+    return values;
+}
+
 static json_t *join_json(Writer *w, const Kernel *k)
 {
     const Join *join = &k->join;
@@ -281,7 +292,7 @@ static json_t *join_json(Writer *w, const Kernel *k)
     put(w, object, "waits", json_boolean(join->of == FAMILY_GEMM));
     put(w, object, "reduces", integer(join->n_reduces));
     put(w, object, "roots_of_rank", integers(w, join->roots_of_rank, join->n_sources));
-    put(w, object, "values", integer(monoid_values(join->reduces[0]->monoid)));
+    put(w, object, "values", integer(join_values(join)));
     put(w, object, "rows", dim_json(w, &k->gemm.rows));
     put(w, object, "groups", groups_json(w, k));
     return object;
@@ -323,7 +334,8 @@ static json_t *spec_json(Writer *w, int i)
     put(w, spec, "bindings", bindings_json(w, k));
     if (k->family == FAMILY_GEMM)
         put(w, spec, "gemm", gemm_json(w, k));
-    if (k->family == FAMILY_ROW || (k->family == FAMILY_JOIN && k->join.of == FAMILY_ROW))
+    if (k->family == FAMILY_ROW ||
+        (k->family == FAMILY_JOIN && k->join.of == FAMILY_ROW && !k->join.folds))
         put(w, spec, "row", row_json(w, k));
     if (k->family == FAMILY_JOIN)
         put(w, spec, "join", join_json(w, k));

@@ -44,6 +44,8 @@
  *                       "far": values that wait in workspace,
  *                       "cluster": CTAs of one,
  *                       "shares_b": bool,              its CTAs load columns together, not rows
+ *                       "fold": [roots, values], only where columns are reduced: roots of a
+ *                             row, each the values of one tile of columns,
  *                       "groups": [ { "cols": [atom],
  *                                     "products": [ { "b": binding, "b_k_inner": bool } ],
  *                                     "operands": [binding], "results": [binding] } ] },

@@ -56,8 +56,8 @@ static bool find_family(Builder *builder, const OpDag *op, Kernel *shape)
     static const struct {
         const char *name;
         bool (*fit)(Planner *, Kernel *);
-    } families[] = {{"gemm", plan_gemm}, {"slots", plan_slots}, {"row", plan_row},
-                    {"map", plan_map}};
+    } families[] = {{"gemm", plan_gemm}, {"fold", plan_fold}, {"slots", plan_slots},
+                    {"row", plan_row},   {"map", plan_map}};
     enum { N = sizeof families / sizeof families[0] };
     Str reasons[N];
     for (DagKind form = DAG_ATTEND; form <= DAG_TOP; form++)
@@ -300,9 +300,12 @@ static bool joins_fit(Builder *builder, const Shape *shape, const PlanOp *op)
     const OpDag *dag = op->op;
     if (shape->kernel.family == FAMILY_ROW && dag->reduces.n > 1)
         reason = STR("several sums along a cut axis would exchange roots one after another");
-    for (int i = 0; i < dag->reduces.n; i++)
+    bool folds = shape->kernel.gemm.fold.n_reduces > 0;
+    for (int i = 0; i < dag->reduces.n && !folds; i++)
         if (!layout_cuts(builder->dag->contract, &op->at, dag->reduces.v[i]))
             reason = STR("a mesh cuts some of its sums and not others");
+    if (folds && layout_cuts(builder->dag->contract, &op->at, dag->reduces.v[0]))
+        reason = STR("a mesh cuts the sum of its product, whose columns it reduces");
     if (!reason.n)
         return true;
     diag_note(builder->diags, refuse_layout(builder, op, reason),

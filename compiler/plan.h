@@ -47,6 +47,25 @@ typedef enum Family {
                     the sums over either */
 } Family;
 
+/* ---- trees of rows --------------------------------------------------------------------------- */
+
+/* The one tree shape of rows: contiguous parts of the axis, each summed by lanes (one lane: the
+ * whole part in order), the lanes joined, then the parts. */
+typedef struct RowTree {
+    TreeForm form;       /* of the leaves: CHAIN or CHAIN_ADD */
+    int n_parts;
+    const Run *parts;    /* elements of the reduced dim, relative to the rank's part */
+    int lanes;           /* a power of two, 1: none */
+    i64 run;
+    JoinForm lane_join;  /* only where lanes > 1 */
+    DType lane_type;
+    JoinProgram program; /* over the parts; with roots_out the stack ends with n_roots values */
+    /* Parts are `of_span` of `step` elements in each of `spans` spans, the last of a span maybe
+     * shorter; lanes, parts and spans are joined pairwise in f32. 0 spans: they are not so. */
+    int spans, of_span;
+    i64 span, step;
+} RowTree;
+
 /* ---- gemm ------------------------------------------------------------------------------------ */
 
 enum {
@@ -75,7 +94,21 @@ typedef struct GemmGroup {
     const DagPiece **pieces; /* results written by the epilogue, dims (rows, cols) */
 } GemmGroup;
 
+/* What becomes of a product's columns in its kernel: each part of a tree over them, which is what a
+ * tile has of a row, is a root, stored as [root][value of all reduces][row] f32. A JOIN of rows
+ * finishes. */
+enum { FOLD_COLUMNS = 256 }; /* of a part and of a tile */
+
+typedef struct Fold {
+    int n_reduces;           /* 0: the columns are stored */
+    const DagNode **reduces; /* over the columns */
+    RowTree *trees;          /* per reduce: equal but for their bodies, without joins above parts */
+    int n_roots;             /* of each reduce */
+    int values;              /* of a root, all reduces together */
+} Fold;
+
 typedef struct Gemm {
+    Fold fold;
     int a;           /* binding of the operand with the rows: dims (rows, k) */
     bool a_k_inner;
     PlanDim rows, k;
@@ -113,23 +146,6 @@ Str postfix_units(Arena *arena, Str text, int fused, int *n);
 
 /* ---- row, map, join -------------------------------------------------------------------------- */
 
-/* The one tree shape of rows: contiguous parts of the axis, each summed by lanes (one lane: the
- * whole part in order), the lanes joined, then the parts. */
-typedef struct RowTree {
-    TreeForm form;       /* of the leaves: CHAIN or CHAIN_ADD */
-    int n_parts;
-    const Run *parts;    /* elements of the reduced dim, relative to the rank's part */
-    int lanes;           /* a power of two, 1: none */
-    i64 run;
-    JoinForm lane_join;  /* only where lanes > 1 */
-    DType lane_type;
-    JoinProgram program; /* over the parts; with roots_out the stack ends with n_roots values */
-    /* Parts are `of_span` of `step` elements in each of `spans` spans, the last of a span maybe
-     * shorter; lanes, parts and spans are joined pairwise in f32. 0 spans: they are not so. */
-    int spans, of_span;
-    i64 span, step;
-} RowTree;
-
 /* A row tree written out: its leaves in order, and one program over them all. */
 typedef struct RowLeaves {
     int n;
@@ -164,6 +180,9 @@ typedef struct Join {
     const DagNode **reduces;
     int n_sources;            /* ranks heard */
     int n_roots;              /* of all sources together, the same for each reduce */
+    bool folds;               /* of a product's columns (Fold): dims as a row kernel's; every reduce
+                                 is joined, as `spans` of `of_span` roots, pairwise */
+    int spans, of_span;
     int *roots_of_rank;       /* per source */
     JoinProgram program;      /* over all sources' roots */
     const Run *runs;          /* per root its elements, of the first reduce */

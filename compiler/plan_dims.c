@@ -139,7 +139,8 @@ static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
         }
     if (!by)
         return true;
-    if (kernel->family == FAMILY_GEMM)
+    bool own = !fix_is_result(by) && ~by->at == binding->tensor;
+    if (kernel->family == FAMILY_GEMM && !own)
         return plan_misfit(planner, "%.*s is read at indices from a parameter", STR_FMT(name));
     if (fix_is_result(by) && kernel->family != FAMILY_TOP)
         return plan_misfit(planner, "%.*s is read at indices that the op sets", STR_FMT(name));
@@ -149,7 +150,7 @@ static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
         return plan_misfit(planner, "more than %d operands are read at indices from parameters",
                            MAX_LOOKUPS);
     i64 tensor = ~by->at - (fix_is_result(by) ? FIX_RESULT : 0);
-    if (!fix_is_result(by) && tensor == binding->tensor)
+    if (own)
         binding->lookup = kernel->n_bindings;
     else
         binding->lookup = plan_bind(planner, kernel, fix_is_result(by), (int)tensor, NULL, 0,

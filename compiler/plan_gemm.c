@@ -326,6 +326,16 @@ bool plan_gemm(Planner *planner, Kernel *shape)
     return rows && rows_operand(planner, shape, rows) && groups_fit(planner, shape, rows);
 }
 
+bool plan_gemm_product(Planner *planner, Kernel *shape)
+{
+    const DagNode *product = planner->op->reduces.v[0];
+    const DagNode *rows = reduce_fits(planner, product) ? choose_rows(planner) : NULL;
+    shape->gemm.n_groups = 1;
+    return rows && rows_operand(planner, shape, rows) &&
+           add_product(planner, shape, &shape->gemm.group[0], product, rows) &&
+           launch_fits(planner, shape);
+}
+
 /* ---- one rank -------------------------------------------------------------------------------- */
 
 void plan_forest_program(Arena *arena, const Forest *roots, const Forest *leaves_of_root,
@@ -389,8 +399,9 @@ bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
     layout_forest(planner->contract, planner->op->reduces.v[0], rank->roots[0], &rank->part, &roots,
                   planner->arena);
     Forest *leaves = arena_array(planner->arena, Forest, roots.n + 1);
+    bool folds = gemm->fold.n_reduces > 0;
     gemm->n_roots = roots.n;
-    gemm->roots_out = rank->roots_out;
+    gemm->roots_out = rank->roots_out && !folds;
     gemm->n_leaves = 0;
     for (int i = 0; i < roots.n; i++) {
         tree_leaves(planner->arena, roots.v[i], &leaves[i]);
@@ -400,9 +411,9 @@ bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
         gemm->root_leaves[i] = leaves[i].n;
     }
     plan_forest_program(planner->arena, &roots, leaves, &gemm->program);
-    if (rank->roots_out)
+    if (gemm->roots_out)
         keep_roots_only(kernel);
-    return true;
+    return !folds || plan_fold_rank(planner, rank, kernel);
 }
 
 /* ---- join ------------------------------------------------------------------------------------ */
@@ -440,11 +451,13 @@ bool plan_join(Planner *planner, const Kernel *shape, const OpLayout *at,
                const TreeNode *const *roots, const int *sources, int n_sources, Kernel *join)
 {
     Forest all = {0};
-    *join = *shape;
-    join->family = FAMILY_JOIN;
     if (n_sources > MAX_SOURCES)
         return plan_misfit(planner, "%d ranks share a sum; a join hears at most %d", n_sources,
                            MAX_SOURCES);
+    if (shape->gemm.fold.n_reduces)
+        return plan_fold_join(planner, shape, at, roots, sources, n_sources, join);
+    *join = *shape;
+    join->family = FAMILY_JOIN;
     join->join = (Join){.of = shape->family, .n_reduces = planner->op->reduces.n,
                         .reduces = planner->op->reduces.v, .n_sources = n_sources};
     join->join.roots_of_rank = arena_array(planner->arena, int, n_sources);

@@ -66,12 +66,22 @@ bool plan_map(Planner *planner, Kernel *shape);
 bool plan_row(Planner *planner, Kernel *shape);
 /* Rows as well, whose last dim is slots. */
 bool plan_slots(Planner *planner, Kernel *shape);
+bool plan_fold(Planner *planner, Kernel *shape);
 bool plan_gemm(Planner *planner, Kernel *shape);
 bool plan_attend(Planner *planner, Kernel *shape);
 bool plan_draw(Planner *planner, Kernel *shape);
 bool plan_top(Planner *planner, Kernel *shape);
 /* A row kernel sums by the tree. */
 bool plan_row_tree_fits(Planner *planner, const Tree *tree);
+
+/* The first reduce alone, as a product whose columns no piece takes. */
+bool plan_gemm_product(Planner *planner, Kernel *shape);
+/* A reduce's parts below the roots, and what joins them; their regularity, if they have it; whether
+ * a program joins spans of parts pairwise, and these. */
+void plan_row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root, const Forest *roots,
+                   RowTree *out);
+void plan_row_spans(RowTree *tree);
+bool plan_joins_spans(Arena *arena, int spans, int of_span, const JoinProgram *program);
 
 /* A shape for one rank of a layout. */
 typedef struct RankPlan {
@@ -85,6 +95,10 @@ typedef struct RankPlan {
 
 bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel);
 bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel);
+/* After plan_gemm_rank, where the shape is plan_fold's. */
+bool plan_fold_rank(Planner *planner, const RankPlan *rank, Kernel *kernel);
+bool plan_fold_join(Planner *planner, const Kernel *shape, const OpLayout *at,
+                    const TreeNode *const *roots, const int *sources, int n_sources, Kernel *join);
 /* The join of all sources' roots and the rest of the op, from the op's whole shape. */
 bool plan_join(Planner *planner, const Kernel *shape, const OpLayout *at,
                const TreeNode *const *roots, const int *sources, int n_sources, Kernel *join);

@@ -291,6 +291,36 @@ static void json_groups(const Json *j, const Kernel *kernel)
     text_printf(j->out, "]");
 }
 
+static void json_row_reduce(const Json *j, const OpDag *op, const DagNode *reduce,
+                            const RowTree *tree, bool first)
+{
+    RowLeaves leaves;
+    row_leaves(j->arena, tree, &leaves);
+    text_printf(j->out, "%s{\"reduce\": %d, \"form\": \"%s\", \"leaves\": [",
+                first ? "" : ", ", node_index(op, reduce),
+                tree->form == TREE_CHAIN ? "chain" : "chain add");
+    for (int l = 0; l < leaves.n; l++) {
+        text_printf(j->out, "%s[", l ? ", " : "");
+        for (int r = 0; r < leaves.n_runs[l]; r++)
+            text_printf(j->out, "%s[%lld, %lld]", r ? ", " : "",
+                        (long long)leaves.runs[l][r].start, (long long)leaves.runs[l][r].len);
+        text_printf(j->out, "]");
+    }
+    text_printf(j->out, "], \"program\": ");
+    json_program(j, &leaves.program);
+    text_printf(j->out, "}");
+}
+
+/* Reductions of a product's columns: every value that the programs leave is a root. */
+static void json_fold(const Json *j, const Kernel *kernel)
+{
+    const Fold *fold = &kernel->gemm.fold;
+    text_printf(j->out, ",\n  \"folds\": [");
+    for (int i = 0; i < fold->n_reduces; i++)
+        json_row_reduce(j, kernel->op, fold->reduces[i], &fold->trees[i], i == 0);
+    text_printf(j->out, "]");
+}
+
 static void json_gemm(const Json *j, const Kernel *kernel)
 {
     const Gemm *gemm = &kernel->gemm;
@@ -307,26 +337,8 @@ static void json_gemm(const Json *j, const Kernel *kernel)
                 gemm->kernel == KERNEL_WGMMA ? "wgmma" : "stream",
                 gemm->leaves == LEAVES_ACROSS_CTAS ? "ctas" : "registers", gemm->tile_m,
                 gemm->tile_n, gemm->tile_k, gemm->stages, gemm->cluster);
-}
-
-static void json_row_reduce(const Json *j, const Kernel *kernel, int i)
-{
-    const RowTree *tree = &kernel->row.trees[i];
-    RowLeaves leaves;
-    row_leaves(j->arena, tree, &leaves);
-    text_printf(j->out, "%s{\"reduce\": %d, \"form\": \"%s\", \"leaves\": [", i ? ", " : "",
-                node_index(kernel->op, kernel->row.reduces[i]),
-                tree->form == TREE_CHAIN ? "chain" : "chain add");
-    for (int l = 0; l < leaves.n; l++) {
-        text_printf(j->out, "%s[", l ? ", " : "");
-        for (int r = 0; r < leaves.n_runs[l]; r++)
-            text_printf(j->out, "%s[%lld, %lld]", r ? ", " : "",
-                        (long long)leaves.runs[l][r].start, (long long)leaves.runs[l][r].len);
-        text_printf(j->out, "]");
-    }
-    text_printf(j->out, "], \"program\": ");
-    json_program(j, &leaves.program);
-    text_printf(j->out, "}");
+    if (gemm->fold.n_reduces)
+        json_fold(j, kernel);
 }
 
 static void json_row(const Json *j, const Kernel *kernel)
@@ -334,7 +346,7 @@ static void json_row(const Json *j, const Kernel *kernel)
     const Row *row = &kernel->row;
     text_printf(j->out, ",\n  \"reduces\": [");
     for (int i = 0; i < row->n_reduces; i++)
-        json_row_reduce(j, kernel, i);
+        json_row_reduce(j, kernel->op, row->reduces[i], &row->trees[i], i == 0);
     text_printf(j->out, "],\n  \"roots_out\": %s, \"n_roots\": %d", json_bool(row->roots_out),
                 row->n_roots);
 }

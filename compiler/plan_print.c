@@ -100,6 +100,20 @@ static void print_groups(const Printer *p)
     }
 }
 
+static void print_row_tree(const Printer *p, const DagNode *reduce, const RowTree *tree)
+{
+    text_printf(p->out, "  %s %d: %s, lanes %d by %lld %s %s, parts %d:",
+                monoid_name(reduce->monoid), reduce->number,
+                tree->form == TREE_CHAIN ? "chain" : "chain add", tree->lanes,
+                (long long)tree->run, tree->lane_join == JOIN_LEFT ? "left" : "pairwise",
+                dtype_name(tree->lane_type), tree->n_parts);
+    for (int i = 0; i < tree->n_parts && !(p->brief && i == BRIEF); i++)
+        text_printf(p->out, " %lld+%lld", (long long)tree->parts[i].start,
+                    (long long)tree->parts[i].len);
+    text_printf(p->out, "\n");
+    print_program(p, &tree->program);
+}
+
 static void print_gemm(const Printer *p)
 {
     const Gemm *gemm = &p->kernel->gemm;
@@ -121,20 +135,8 @@ static void print_gemm(const Printer *p)
         text_printf(p->out, " %d", gemm->root_leaves[i]);
     text_printf(p->out, "\n");
     print_program(p, &gemm->program);
-}
-
-static void print_row_tree(const Printer *p, const DagNode *reduce, const RowTree *tree)
-{
-    text_printf(p->out, "  %s %d: %s, lanes %d by %lld %s %s, parts %d:",
-                monoid_name(reduce->monoid), reduce->number,
-                tree->form == TREE_CHAIN ? "chain" : "chain add", tree->lanes,
-                (long long)tree->run, tree->lane_join == JOIN_LEFT ? "left" : "pairwise",
-                dtype_name(tree->lane_type), tree->n_parts);
-    for (int i = 0; i < tree->n_parts && !(p->brief && i == BRIEF); i++)
-        text_printf(p->out, " %lld+%lld", (long long)tree->parts[i].start,
-                    (long long)tree->parts[i].len);
-    text_printf(p->out, "\n");
-    print_program(p, &tree->program);
+    for (int i = 0; i < gemm->fold.n_reduces; i++)
+        print_row_tree(p, gemm->fold.reduces[i], &gemm->fold.trees[i]);
 }
 
 static void print_dims(const Printer *p)
@@ -171,6 +173,9 @@ static void print_join(const Printer *p)
     text_printf(p->out, "  roots of sources");
     for (int i = 0; i < join->n_sources; i++)
         text_printf(p->out, " %d", join->roots_of_rank[i]);
+    if (join->folds)
+        text_printf(p->out, ", of %d reductions, %d spans of %d", join->n_reduces, join->spans,
+                    join->of_span);
     text_printf(p->out, "\n");
     print_program(p, &join->program);
 }

@@ -130,29 +130,6 @@ bool plan_row(Planner *planner, Kernel *shape)
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-typedef VEC(Run) Parts;
-
-/* The contiguous parts below all splits, each one chain or one set of lanes. Of `places` places
- * from lo the first `len` hold elements: a short last part keeps the boundaries of a full one. */
-static void collect_parts(Arena *arena, const Tree *tree, i64 lo, i64 len, i64 places,
-                          Parts *parts)
-{
-    tree = below_rounds(tree);
-    if (tree->form != TREE_SPLIT && tree->form != TREE_EVERY) {
-        Run run = {lo, len};
-        vec_push(arena, parts, run);
-        return;
-    }
-    i64 step = tree->form == TREE_EVERY ? tree->count : places / tree->count;
-    for (i64 at = 0, i = 0; at < len; at += step, i++) {
-        if (tree->n_parts)
-            step = tree->parts[i];
-        i64 have = len - at < step ? len - at : step;
-        if (have)
-            collect_parts(arena, tree->child, lo + at, have, step, parts);
-    }
-}
-
 /* The value of a part, before what splits and rounds above it make of it. One lane alone is
  * rounded to the lanes' type, which is the lanes' own doing. */
 static const TreeNode *node_of(Arena *arena, const TreeNode *root, const RowTree *tree, Run run)
@@ -167,7 +144,7 @@ static const TreeNode *node_of(Arena *arena, const TreeNode *root, const RowTree
 }
 
 static void row_program(Arena *arena, const TreeNode *root, const Forest *roots,
-                        const Parts *parts, RowTree *out)
+                        const Runs *parts, RowTree *out)
 {
     Forest *below = arena_array(arena, Forest, roots->n + 1);
     for (int i = 0, p = 0; i < roots->n; i++)
@@ -177,15 +154,15 @@ static void row_program(Arena *arena, const TreeNode *root, const Forest *roots,
     plan_forest_program(arena, roots, below, &out->program);
 }
 
-static void row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root,
-                     const Forest *roots, RowTree *out)
+void plan_row_tree(Arena *arena, const DagNode *reduce, const TreeNode *root, const Forest *roots,
+                   RowTree *out)
 {
-    Parts all = {0}, own = {0};
+    Runs all = {0}, own = {0};
     const Tree *leaf = below_rounds(reduce->tree);
     i64 lo = roots->n ? roots->v[0]->lo : 0, hi = roots->n ? roots->v[roots->n - 1]->hi : 0;
     while (leaf->form == TREE_SPLIT || leaf->form == TREE_EVERY)
         leaf = below_rounds(leaf->child);
-    collect_parts(arena, reduce->tree, 0, root->hi, root->hi, &all);
+    tree_parts(arena, reduce->tree, root->hi, &all);
     for (int i = 0; i < all.n; i++)
         if (all.v[i].start >= lo && all.v[i].start < hi)
             vec_push(arena, &own, all.v[i]);
@@ -219,12 +196,12 @@ static void pairwise_text(Text *out, int n, Str value)
     text_add(out, STR("+"));
 }
 
-static bool joins_spans(Arena *arena, const RowTree *tree)
+bool plan_joins_spans(Arena *arena, int spans, int of_span, const JoinProgram *program)
 {
     Text span = {.arena = arena}, all = {.arena = arena};
-    pairwise_text(&span, tree->of_span, STR("L"));
-    pairwise_text(&all, tree->spans, text_str(&span));
-    return str_eq(text_str(&all), postfix_text(arena, &tree->program, false, 1));
+    pairwise_text(&span, of_span, STR("L"));
+    pairwise_text(&all, spans, text_str(&span));
+    return str_eq(text_str(&all), postfix_text(arena, program, false, 1));
 }
 
 static bool parts_are_spans(const RowTree *tree)
@@ -240,12 +217,12 @@ static bool parts_are_spans(const RowTree *tree)
 }
 
 /* A span ends where a part does not begin a step after the one before. */
-static void find_spans(Arena *arena, RowTree *tree)
+void plan_row_spans(RowTree *tree)
 {
     const Run *parts = tree->parts;
     int n = 1;
-    if (tree->lanes < 2 || tree->lanes > WARP || tree->lane_join == JOIN_LEFT ||
-        tree->lane_type != DT_F32 || tree->n_parts * tree->lanes < SPREAD_THREADS)
+    if (!tree->n_parts || tree->lanes < 2 || tree->lanes > WARP ||
+        tree->lane_join == JOIN_LEFT || tree->lane_type != DT_F32)
         return;
     tree->step = parts[0].len;
     while (n < tree->n_parts && parts[n].start == n * tree->step &&
@@ -254,7 +231,15 @@ static void find_spans(Arena *arena, RowTree *tree)
     tree->of_span = n;
     tree->span = parts[n - 1].start + parts[n - 1].len;
     tree->spans = tree->n_parts % n ? 0 : tree->n_parts / n;
-    if (tree->spans && !(parts_are_spans(tree) && joins_spans(arena, tree)))
+    if (tree->spans && !parts_are_spans(tree))
+        tree->spans = 0;
+}
+
+static void find_spans(Arena *arena, RowTree *tree)
+{
+    if ((i64)tree->n_parts * tree->lanes >= SPREAD_THREADS)
+        plan_row_spans(tree);
+    if (tree->spans && !plan_joins_spans(arena, tree->spans, tree->of_span, &tree->program))
         tree->spans = 0;
 }
 
@@ -300,7 +285,8 @@ bool plan_row_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
         Forest roots = {0};
         layout_forest(planner->contract, row->reduces[i], rank->roots[i], &rank->part, &roots,
                       planner->arena);
-        row_tree(planner->arena, row->reduces[i], rank->roots[i], &roots, &row->trees[i]);
+        plan_row_tree(planner->arena, row->reduces[i], rank->roots[i], &roots,
+                      &row->trees[i]);
         row->n_roots = roots.n;
         if (row->trees[i].lanes > row->threads)
             row->threads = row->trees[i].lanes;

@@ -427,6 +427,20 @@ static bool wgmma_legal(Planner *planner, const Gemm *gemm)
     return wgmma_room(planner, gemm);
 }
 
+/* Where columns are reduced, a tile has the columns of a part, in the wgmma kernel. */
+static bool fold_obeys(Planner *planner, const Part *part, Gemm *gemm)
+{
+    bool free = gemm->kernel != KERNEL_STREAM && gemm->leaves != LEAVES_ACROSS_CTAS &&
+                (!gemm->tile_n || gemm->tile_n == FOLD_COLUMNS);
+    gemm->kernel = KERNEL_WGMMA;
+    gemm->leaves = LEAVES_IN_REGISTERS;
+    gemm->tile_n = FOLD_COLUMNS;
+    if (!free)
+        return plan_misfit(planner, "a product whose columns are reduced has tiles of %d of them, "
+                           "by the wgmma kernel", FOLD_COLUMNS);
+    return wgmma_takes(planner, gemm, part);
+}
+
 /* What a tile of a schedule without a kernel says about it. */
 static KernelChoice implied_kernel(const Gemm *gemm)
 {
@@ -450,6 +464,8 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 from, const P
         gemm->kernel = contract->kernel;
     }
     gemm->fused = gemm->cluster = 1;
+    if (gemm->fold.n_reduces && !fold_obeys(planner, part, gemm))
+        return false;
     if (gemm->kernel == KERNEL_UNSET)
         gemm->kernel = implied_kernel(gemm);
     bool asked = gemm->kernel != KERNEL_UNSET;

@@ -230,7 +230,9 @@ static Str result_moved(const Prover *prover, int result)
     const Tensor *tensor = &op->op->op->results[result];
     Move move = op->at.result_move[result];
     bool roots = move == MOVE_ALL_REDUCE || move == MOVE_REDUCE_SCATTER;
-    if (roots != (op->join_kernel >= 0))
+    bool alone = op->join_kernel >= 0 &&
+                 prover->plan->kernels.v[op->join_kernel]->join.n_sources == 1;
+    if (roots != (op->join_kernel >= 0) && !alone)
         return str_format(prover->arena, "%s of %.*s without roots to join", move_name(move),
                           STR_FMT(tensor->name.text));
     return moved(prover, tensor, roots ? MOVE_NONE : move, written_parts(op),
@@ -244,6 +246,8 @@ static Str sources_cover(const Prover *prover)
     int n = op->join_kernel < 0 ? 0
                                 : prover->plan->kernels.v[op->join_kernel]->join.n_sources;
     for (int i = 0; i < op->op->reduces.n && n; i++) {
+        if (!layout_leaves_roots(prover->contract, &op->at, op->op->reduces.v[i]))
+            continue;
         Tensor value = {.index_of = 0};
         for (int a = 0; a < prover->contract->n_atoms; a++)
             if ((op->op->reduces.v[i]->mask >> a & 1) && !is_coordinate(prover->contract, a)) {

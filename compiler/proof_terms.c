@@ -100,14 +100,17 @@ static Str product_operands(const Prover *prover, const Kernel *kernel, const Da
 static Str row_terms(const Prover *prover, const Kernel *kernel, const DagNode *reduce, i64 base,
                      Terms *out)
 {
-    const Row *row = &kernel->row;
-    for (int i = 0; i < row->n_reduces; i++) {
+    const Fold *fold = &kernel->gemm.fold;
+    bool folds = fold->n_reduces > 0;
+    const DagNode **reduces = folds ? fold->reduces : kernel->row.reduces;
+    const RowTree *trees = folds ? fold->trees : kernel->row.trees;
+    for (int i = 0; i < (folds ? fold->n_reduces : kernel->row.n_reduces); i++) {
         RowLeaves leaves;
         Terms terms = {0};
-        if (row->reduces[i] != reduce)
+        if (reduces[i] != reduce)
             continue;
-        row_leaves(prover->arena, &row->trees[i], &leaves);
-        row_leaf_terms(prover, &row->trees[i], &leaves, reduce, base, &terms);
+        row_leaves(prover->arena, &trees[i], &leaves);
+        row_leaf_terms(prover, &trees[i], &leaves, reduce, base, &terms);
         return run_program(prover, &leaves.program, reduce->monoid, &terms, out);
     }
     return STR("no sum of the kernel computes it");
@@ -123,6 +126,8 @@ Str proof_kernel_terms(const Prover *prover, const Kernel *kernel, const DagNode
         return row_terms(prover, kernel, reduce, lo, out);
     if (kernel->family != FAMILY_GEMM)
         return STR("the kernel has no sum");
+    if (dag_folds(reduce))
+        return row_terms(prover, kernel, reduce, lo, out);
     Terms leaves = {0};
     Str difference = product_operands(prover, kernel, reduce);
     if (difference.n)
@@ -162,7 +167,7 @@ Str proof_reduce_term(const Prover *prover, const Variant *variant, const DagNod
     const PlanOp *op = prover->op;
     int kernel = variant->kernel_of_rank[rank];
     Str difference;
-    if (op->join_kernel >= 0)
+    if (op->join_kernel >= 0 && layout_leaves_roots(prover->contract, &op->at, reduce))
         difference = joined_term(prover, variant, reduce, rank, &left);
     else if (kernel < 0)
         return STR("the rank runs no kernel");

@@ -195,7 +195,7 @@ static bool select_indices(const CallState *c, ExecBox *box)
  * -------------------------------------------- Products: ((root * parts + part) * rows + row) *
  * columns + column of all groups. Rows: (root * values + value) * rows + row. */
 typedef struct RootPlace {
-    i64 start, root_stride, row_stride, columns; /* of one reduce */
+    i64 start, root_stride, value_stride, row_stride, columns; /* of one reduce */
     int values;
 } RootPlace;
 
@@ -224,10 +224,22 @@ static bool gemm_place(const Contract *contract, const ExecBox *box, const Gemm 
         columns += own;
     }
     place->start = product * rows * columns + first;
-    place->root_stride = parts * rows * columns;
+    place->root_stride = place->value_stride = parts * rows * columns;
     place->row_stride = columns;
     place->values = 1;
     return product >= 0;
+}
+
+/* All reduces' values of a root, one after another. */
+static bool fold_place(const Fold *fold, i64 rows, const DagNode *reduce, RootPlace *place)
+{
+    int before = 0, i = 0;
+    while (i < fold->n_reduces && fold->reduces[i] != reduce)
+        before += monoid_values(fold->reduces[i++]->monoid);
+    *place = (RootPlace){.start = before * rows, .root_stride = fold->values * rows,
+                         .value_stride = rows, .row_stride = 1, .columns = 1,
+                         .values = monoid_values(reduce->monoid)};
+    return i < fold->n_reduces;
 }
 
 static bool root_place(const CallState *c, const ExecBox *box, const DagNode *reduce,
@@ -235,12 +247,16 @@ static bool root_place(const CallState *c, const ExecBox *box, const DagNode *re
 {
     const Plan *plan = &c->session->plan;
     const Kernel *kernel = plan->kernels.v[c->plan_op->variants[0].kernel_of_rank[0]];
+    if (kernel->gemm.fold.n_reduces)
+        return fold_place(&kernel->gemm.fold,
+                          dim_size(&c->session->contract, box, &kernel->gemm.rows), reduce, place);
     if (kernel->family == FAMILY_GEMM)
         return gemm_place(&c->session->contract, box, &kernel->gemm, reduce, place);
     i64 rows = 1;
     for (int d = 0; d < kernel->n_dims - 1; d++)
         rows *= dim_size(&c->session->contract, box, &kernel->dims[d]);
     *place = (RootPlace){.root_stride = rows * monoid_values(reduce->monoid),
+                         .value_stride = rows,
                          .row_stride = 1,
                          .columns = 1,
                          .values = monoid_values(reduce->monoid)};
@@ -251,7 +267,7 @@ static bool root_place(const CallState *c, const ExecBox *box, const DagNode *re
 static i64 root_index(const RootPlace *place, int root, i64 element, int value)
 {
     i64 row = element / place->columns, column = element % place->columns;
-    i64 values = value * (place->root_stride / place->values);
+    i64 values = value * place->value_stride;
     return place->start + root * place->root_stride + values + row * place->row_stride + column;
 }
 
@@ -357,7 +373,7 @@ static isoc_status run_join(CallState *c, const ExecJob *job)
     for (int i = 0; i < sources; i++) {
         ExecRoots *own = arena_array(c->arena, ExecRoots, p->op->reduces.n);
         for (int r = 0; r < p->op->reduces.n; r++)
-            if (layout_cuts(contract, &p->at, p->op->reduces.v[r]) &&
+            if (layout_leaves_roots(contract, &p->at, p->op->reduces.v[r]) &&
                 !source_roots(c, heard[i], r, &own[counts[i]++]))
                 return ISOC_ERROR_USAGE;
         roots[i] = own;

@@ -183,7 +183,6 @@ Str tree_extent_problem(Arena *arena, const Tree *tree, i64 extent)
 
 /* A sequence of `len` positions. The runs hold its present elements; what is absent (past the end
  * of a last, short part of `every`) is always its tail. */
-typedef VEC(Run) Runs;
 
 typedef struct Sequence {
     Runs present;
@@ -427,6 +426,57 @@ bool tree_forest(Arena *arena, const TreeNode *root, i64 lo, i64 hi, Forest *for
                 vec_push(arena, &stack, node->right);
             vec_push(arena, &stack, node->left);
         }
+    }
+    return true;
+}
+
+static const Tree *below_rounds(const Tree *tree)
+{
+    while (tree->form == TREE_ROUND)
+        tree = tree->child;
+    return tree;
+}
+
+/* Of `places` places from lo the first `len` hold elements: a short last part keeps the boundaries
+ * of a full one. */
+static void parts_from(Arena *arena, const Tree *tree, i64 lo, i64 len, i64 places, Runs *parts)
+{
+    tree = below_rounds(tree);
+    if (tree->form != TREE_SPLIT && tree->form != TREE_EVERY) {
+        Run run = {lo, len};
+        vec_push(arena, parts, run);
+        return;
+    }
+    i64 step = tree->form == TREE_EVERY ? tree->count : places / tree->count;
+    for (i64 at = 0, i = 0; at < len; at += step, i++) {
+        if (tree->n_parts)
+            step = tree->parts[i];
+        i64 have = len - at < step ? len - at : step;
+        if (have)
+            parts_from(arena, tree->child, lo + at, have, step, parts);
+    }
+}
+
+void tree_parts(Arena *arena, const Tree *tree, i64 extent, Runs *parts)
+{
+    parts_from(arena, tree, 0, extent, extent, parts);
+}
+
+bool tree_part_forest(Arena *arena, const Tree *tree, const TreeNode *root, i64 lo, i64 hi,
+                      Forest *forest)
+{
+    Runs parts = {0};
+    *forest = (Forest){0};
+    tree_parts(arena, tree, root ? root->hi : 0, &parts);
+    for (int i = 0; i < parts.n; i++) {
+        Forest part;
+        i64 from = parts.v[i].start, to = from + parts.v[i].len;
+        if (to <= lo || from >= hi)
+            continue;
+        if (from < lo || to > hi || !tree_forest(arena, root, from, to, &part))
+            return false;
+        for (int k = 0; k < part.n; k++)
+            vec_push(arena, forest, part.v[k]);
     }
     return true;
 }

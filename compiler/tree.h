@@ -108,6 +108,12 @@ typedef struct JoinProgram {
 
 /* roots must be a left-to-right partition of `root`'s elements into nodes of it. */
 bool tree_join_program(Arena *arena, const TreeNode *root, const Forest *roots, JoinProgram *out);
+/* The parts of an extent below all `split`s and `every`s, each one leaf or the lanes of one. */
+typedef VEC(Run) Runs;
+void tree_parts(Arena *arena, const Tree *tree, i64 extent, Runs *parts);
+/* Of these the nodes of those that lie in [lo, hi); false if one lies in it in part. */
+bool tree_part_forest(Arena *arena, const Tree *tree, const TreeNode *root, i64 lo, i64 hi,
+                      Forest *forest);
 /* All leaves below a node, left to right. */
 void tree_leaves(Arena *arena, const TreeNode *root, Forest *leaves);
 

@@ -27,6 +27,13 @@ static i64 group_columns(const PtxTrial *r, int g)
                      &r->spec->gemm.group[g].cols, r->rows);
 }
 
+/* Where columns are reduced, a tile for each root. */
+static i64 group_tiles(const PtxTrial *r, int g)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    return gemm->fold_roots ? gemm->fold_roots : ceil_of(group_columns(r, g), gemm->tile_n);
+}
+
 static u64 scatter(u64 x)
 {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -61,7 +68,7 @@ static void choose_tiles(PtxTrial *r)
     bool last = r->job->uneven & (PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS) || one;
     i64 before = 0;
     for (int g = 0; g < gemm->n_groups; g++) {
-        i64 tiles = ceil_of(group_columns(r, g), gemm->tile_n);
+        i64 tiles = group_tiles(r, g);
         u64 random = scatter(r->worker->input->seed + (u64)r->job->spec * 77 + (u64)g);
         add_tile(r, before + tiles - 1);
         if (!last)
@@ -89,7 +96,7 @@ static i64 column_tiles(const PtxTrial *r)
 {
     i64 tiles = 0;
     for (int g = 0; g < r->spec->gemm.n_groups; g++)
-        tiles += ceil_of(group_columns(r, g), r->spec->gemm.tile_n);
+        tiles += group_tiles(r, g);
     return tiles;
 }
 
@@ -166,6 +173,17 @@ static i64 tiles_area(const PtxTrial *r, int g, i64 live)
             if (tile_runs(r, before + c, row))
                 area += within(columns, c, gemm->tile_n) * within(live, row, gemm->tile_m);
     return area;
+}
+
+/* Values of the roots of live rows that the tiles which run have. */
+static i64 fold_outputs(const PtxTrial *r, i64 live)
+{
+    i64 values = 0;
+    for (i64 c = 0; c < r->spec->gemm.fold_roots; c++)
+        for (i64 row = 0; row < row_tiles(r); row++)
+            if (tile_runs(r, c, row))
+                values += within(live, row, r->spec->gemm.tile_m) * r->spec->gemm.fold_values;
+    return values;
 }
 
 /* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
@@ -579,6 +597,8 @@ static i64 wanted_outputs(const PtxTrial *r)
 {
     i64 total = 0;
     const MfGemm *gemm = &r->spec->gemm;
+    if (is_gemm(r) && gemm->fold_roots)
+        return fold_outputs(r, live_part(r, r->own_rows));
     for (int g = 0; is_gemm(r) && g < gemm->n_groups; g++) {
         i64 each = gemm->group[g].n_results;
         if (gemm->roots_out)

@@ -128,6 +128,12 @@ static void prove_roots(const PtxProof *p, const DagNode *reduce, const PlanDim 
 static void prove_gemm_roots(const PtxProof *p)
 {
     const Gemm *gemm = &p->kernel->gemm;
+    for (int i = 0; i < gemm->fold.n_reduces; i++) {
+        const PlanDim *rows = &gemm->rows;
+        prove_roots(p, gemm->fold.reduces[i], &rows, 1, gemm->fold.n_roots);
+    }
+    if (gemm->fold.n_reduces)
+        return;
     for (int g = 0; g < gemm->n_groups; g++)
         for (int k = 0; k < gemm->group[g].n_products; k++) {
             const PlanDim *dims[] = {&gemm->rows, &gemm->group[g].cols};

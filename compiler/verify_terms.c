@@ -266,6 +266,18 @@ static i64 gemm_place(const Terms *t, const Part *part, const Gemm *gemm, const 
     return column < 0 ? -1 : ((root * parts + product) * rows + row) * columns + column;
 }
 
+/* (root * values of all reduces + value) * rows + row. */
+static i64 fold_place(const Terms *t, const Part *part, const Gemm *gemm, const DagNode *reduce,
+                      int root, int value, const i64 *index)
+{
+    int before = 0, i = 0;
+    while (i < gemm->fold.n_reduces && gemm->fold.reduces[i] != reduce)
+        before += monoid_values(gemm->fold.reduces[i++]->monoid);
+    i64 row = terms_flat(t, part, gemm->rows.atoms, gemm->rows.n_atoms, index);
+    i64 place = (i64)root * gemm->fold.values + before + value;
+    return i < gemm->fold.n_reduces ? place * dim_size(t, part, &gemm->rows) + row : -1;
+}
+
 i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, int value,
                      const i64 *index)
 {
@@ -275,6 +287,8 @@ i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, int va
     if (kernel < 0)
         return -1;
     const Kernel *k = t->setup.plan->kernels.v[kernel];
+    if (k->gemm.fold.n_reduces)
+        return fold_place(t, part, &k->gemm, reduce, root, value, index);
     if (k->family == FAMILY_GEMM)
         return gemm_place(t, part, &k->gemm, reduce, root, index);
     i64 row = 0, rows = 1;
@@ -352,7 +366,7 @@ Terms *terms_open(const TermsSetup *setup, Str *why, Arena *arena)
     find_tokens(t);
     expand(t);
     for (int i = 0; setup->joins && i < t->op->reduces.n; i++)
-        if (layout_cuts(t->contract, &setup->at->at, t->op->reduces.v[i]) &&
+        if (layout_leaves_roots(t->contract, &setup->at->at, t->op->reduces.v[i]) &&
             !hear(t, t->op->reduces.v[i], i)) {
             *why = STR("roots that do not make the tree");
             return NULL;

@@ -54,7 +54,10 @@ size_t roots_bytes(const iso_op *op, int64_t rows)
     const MfSpec *spec = op_spec(op, ISO_PHASE_PART, rows, 1);
     const MfPart *part = op_part(op, ISO_PHASE_PART);
     int64_t elements = 0;
-    if (spec && spec->family == MF_GEMM) {
+    if (spec && spec->family == MF_GEMM && spec->gemm.fold_roots) {
+        elements = part_size(manifest, part, &spec->gemm.rows, rows) * spec->gemm.fold_roots *
+                   spec->gemm.fold_values;
+    } else if (spec && spec->family == MF_GEMM) {
         elements = part_size(manifest, part, &spec->gemm.rows, rows) *
                    groups_columns(op, ISO_PHASE_PART, &spec->gemm, rows) *
                    groups_parts(&spec->gemm) * spec->gemm.n_roots;
@@ -80,6 +83,8 @@ static size_t most_of_attention(const iso_op *op, int64_t rows)
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule)
 {
     const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows, schedule);
+    if (op_joins_alone(op))
+        return roots_bytes(op, rows);
     if (spec && spec->family == MF_GEMM)
         return gemm_workspace(op, spec, rows);
     if (!spec || spec->family != MF_ATTEND)

@@ -16,6 +16,8 @@ static int64_t gemm_rows(const iso_op *op, iso_phase phase, const MfGemm *gemm, 
 static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
 {
     int64_t tiles = 0;
+    if (gemm->fold_roots)
+        return gemm->fold_roots;
     for (int g = 0; g < gemm->n_groups; g++)
         tiles += ceil_div(
             part_size(op->module->manifest, op_part(op, phase), &gemm->group[g].cols, rows),
@@ -221,6 +223,17 @@ static void bind_roots(const Launch *launch, IsoGemmArgs *args)
     }
 }
 
+/* Columns are reduced: roots lie as a row kernel's do. */
+static void bind_fold(const Launch *launch, IsoGemmArgs *args)
+{
+    const MfAtoms *columns = &launch->spec->gemm.group[0].cols;
+    args->group[0].roots = launch->roots;
+    args->group[0].root_stride = args->rows;
+    if (columns->n == 1)
+        args->group[0].first_column =
+            (int)op_part(launch->op, launch->phase)->lo[columns->atom[0]];
+}
+
 static void bind_leaves(const MfGemm *gemm, IsoGemmArgs *args)
 {
     args->leaves = gemm->n_leaves;
@@ -251,6 +264,8 @@ iso_status launch_gemm(const Launch *launch)
         return status;
     if (gemm->roots_out)
         bind_roots(launch, &args);
+    if (gemm->fold_roots)
+        bind_fold(launch, &args);
     status = counters_ready(launch, counters_needed(gemm, &grid));
     void *parameters[] = {&args, &maps};
     return status ? status : launch_kernel(launch, &grid, parameters);

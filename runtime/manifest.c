@@ -196,6 +196,12 @@ static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
     gemm->far = (int)get_int(r, object, "far", 0, MF_MAX_LEAVES);
     gemm->cluster = (int)get_int(r, object, "cluster", 1, 8);
     gemm->high = json_is_true(json_object_get(object, "shares_b")) ? gemm->cluster : 1;
+    if (json_object_get(object, "fold")) {
+        int n;
+        json_t *fold = get_array(r, object, "fold", 2, &n);
+        gemm->fold_roots = (int)element_int(r, fold, 0, "fold", 1, 1 << 20);
+        gemm->fold_values = (int)element_int(r, fold, 1, "fold", 1, 8);
+    }
     read_leaves(r, object, gemm);
     read_groups(r, object, spec);
 }
@@ -205,11 +211,11 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     json_t *roots = get_array(r, object, "roots_of_rank", 1024, &spec->n_sources);
     spec->roots_of_source = take(r, (size_t)spec->n_sources, sizeof(int));
     for (int i = 0; spec->roots_of_source && i < spec->n_sources; i++)
-        spec->roots_of_source[i] = (int)element_int(r, roots, i, "roots_of_rank", 0, MF_MAX_LEAVES);
+        spec->roots_of_source[i] = (int)element_int(r, roots, i, "roots_of_rank", 0, 1 << 20);
     spec->join_of_row = !strcmp(get_string(r, object, "of"), "row");
     spec->join_waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not */
     read_atom_list(r, json_object_get(object, "rows"), "rows", &spec->gemm.rows);
-    spec->values = (int)get_int(r, object, "values", 1, 3);
+    spec->values = (int)get_int(r, object, "values", 1, 8);
     read_groups(r, object, spec);
 }
 

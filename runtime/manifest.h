@@ -80,6 +80,7 @@ typedef struct MfGemm {
     MfAtoms rows, k;
     bool roots_out;
     int n_roots;
+    int fold_roots, fold_values; /* of a row, where columns are reduced: a tile of columns each */
     int n_leaves;
     int far;     /* values of a CTA that wait in workspace */
     int cluster; /* CTAs */

@@ -59,6 +59,8 @@ const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int sched
 /* The same for a run, whose hints count too. */
 const MfSpec *run_spec(const iso_op *op, iso_phase phase, const iso_run *run);
 /* Whether a kernel reads or writes the tensor: others may have data NULL. */
+/* Whether its columns are reduced by this rank alone: a run does both phases. */
+bool op_joins_alone(const iso_op *op);
 bool spec_uses(const MfSpec *spec, int tensor);
 /* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
 iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spec,

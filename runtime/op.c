@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- lookup ---- */
@@ -164,7 +165,7 @@ iso_status iso_op_needs_join(const iso_op *op, int *needs)
 {
     if (!op || !needs)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_needs_join: NULL argument");
-    *needs = op->at->join >= 0;
+    *needs = op->at->join >= 0 && !op_joins_alone(op);
     return ISO_OK;
 }
 
@@ -284,9 +285,34 @@ static iso_status run_phase(Launch *launch, int n)
     return op->module->device == ISO_CUDA ? launch_cuda(launch) : launch_cpu(launch);
 }
 
+/* Both phases, with the roots in the workspace. */
+static iso_status run_alone(const iso_op *op, const iso_tensor *tensors, int n,
+                            const iso_run *run)
+{
+    Launch launch = {.op = op, .phase = ISO_PHASE_RUN, .tensors = tensors, .run = run};
+    if (!run)
+        return iso_fail(ISO_INVALID_ARGUMENT, "the run or the tensors are NULL");
+    launch.phase = ISO_PHASE_PART;
+    launch.roots = run->workspace;
+    iso_status status = run_phase(&launch, n);
+    if (status)
+        return status;
+    const void **sources = calloc((size_t)op->layout->ranks, sizeof *sources);
+    if (!sources)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for %d ranks", op->layout->ranks);
+    sources[op->rank] = run->workspace;
+    launch.phase = ISO_PHASE_JOIN;
+    launch.sources = sources;
+    status = run_phase(&launch, n);
+    free(sources);
+    return status;
+}
+
 iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const iso_run *run)
 {
-    if (op && op->at->join >= 0)
+    if (op && op_joins_alone(op) && op->module->device == ISO_CUDA)
+        return run_alone(op, tensors, n, run);
+    if (op && op->at->join >= 0 && !op_joins_alone(op))
         return iso_fail(ISO_NEEDS_JOIN, "op %s in layout %s ends in a join over ranks",
                         op->op->name, op->layout->name);
     Launch launch = {.op = op, .phase = ISO_PHASE_RUN, .tensors = tensors, .run = run};

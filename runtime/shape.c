@@ -46,6 +46,13 @@ const MfPart *op_part(const iso_op *op, iso_phase phase)
     return phase == ISO_PHASE_JOIN ? &op->at->join_parts[op->rank] : &op->at->parts[op->rank];
 }
 
+bool op_joins_alone(const iso_op *op)
+{
+    const MfSpec *spec = op->at->join < 0 ? NULL : op_spec(op, ISO_PHASE_RUN, 1, 1);
+    bool folds = spec && spec->family == MF_GEMM && spec->gemm.fold_roots > 0;
+    return folds && op->at->sources[op->rank].n == 1;
+}
+
 const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule)
 {
     const Manifest *manifest = op->module->manifest;

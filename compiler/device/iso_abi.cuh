@@ -44,6 +44,10 @@
 //                                box {64, 64, 1}
 //           (with one leaf the leaf's byte stride is never used: give any multiple of 16)
 //
+//   folds   an Op whose columns are reduced (iso_fold.cuh): ceil(columns, bn) is Fold::parts; value
+//           v of the root of part p of a row lies at roots + (p * Op::values + v) * root_stride +
+//           row, root_row_stride is not used
+//
 // iso_gemm_split<Op, IsoSplitTile<bm, bn, stages, fused>>(IsoGemmArgs, IsoGemmMaps)
 //   needs   as iso_gemm_wgmma; in the program every L stands for `fused` leaves (1, 2 or 4), joined
 //           as P and Q join them; C of these, 2 to 8, each one CTA of a cluster; bn a multiple of
@@ -112,9 +116,11 @@ typedef struct IsoGemmGroup {
     const void *b[ISO_GEMM_PARTS];          // weights of each part (the wgmma kernel: in the maps)
     long long b_stride[ISO_GEMM_PARTS];     // between columns, or between k where b_trans
     int columns;                            // columns that this rank computes
+    int first_column;                       // the first of them among all ranks'
     int extent[ISO_DIMS];                   // extents for the epilogue's index arithmetic, in the
                                             // manifest's order; unused ones 0
-    float *roots;                           // programs with R: root r of part p of (row, column)
+    float *roots;                           // (of folds: below) programs with R: root r of part p
+                                            // of (row, column)
     long long root_stride, root_row_stride; // lies at (r * P + p) * root_stride
                                             //         + row * root_row_stride + column
     IsoView operand[ISO_GEMM_OPERANDS];     // read by the epilogue, in the manifest's order

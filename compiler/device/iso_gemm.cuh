@@ -47,6 +47,17 @@ struct IsoNoEpilogue {
     }
 };
 
+// Whether an Op reduces its columns (iso_fold.cuh).
+template <class T> struct IsoExists {
+    using Type = void;
+};
+template <class Op, class = void> struct IsoFolds {
+    static constexpr bool value = false;
+};
+template <class Op> struct IsoFolds<Op, typename IsoExists<typename Op::Fold>::Type> {
+    static constexpr bool value = true;
+};
+
 // Whether pairs along axis `inner` of a view of 2-byte elements are aligned words, wherever the
 // other `axes` - 1 indices point.
 ISO_INLINE bool iso_view_pairs(const IsoView &v, int axes, int inner) {

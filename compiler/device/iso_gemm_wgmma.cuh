@@ -94,6 +94,27 @@ struct IsoWgmmaTiles {
     }
 };
 
+// Of iso_fold.cuh, which a kernel of an Op that folds includes too.
+template <class Op, int Regs>
+ISO_INLINE void iso_fold(const IsoGemmArgs &args, int row0, int rows, int part,
+                         float (&acc)[Regs]);
+
+template <class Op, int Bn> ISO_INLINE int iso_tile_column(int tile) {
+    if constexpr (IsoFolds<Op>::value) {
+        return Op::Fold::begin(tile);
+    } else {
+        return tile * Bn;
+    }
+}
+
+template <class Op, int Bn> ISO_INLINE int iso_wgmma_columns(const IsoGemmGroup *group) {
+    if constexpr (IsoFolds<Op>::value) {
+        return Op::Fold::parts;
+    } else {
+        return iso_column_tiles<Op>(group, Bn);
+    }
+}
+
 // The ring of stages as its producer or a consumer walks it.
 struct IsoRing {
     unsigned full, empty;                           // first barrier of each kind
@@ -184,12 +205,13 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
         int row, column;
         tiles.template own<Plan>(t, row, column);
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
+        int col0 = iso_tile_column<Op, Tile::bn>(column);
         for (int leaf = 0; leaf < Op::Tree::leaves; ++leaf) {
             for (int kb = 0; kb < blocks; ++kb) {
                 iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                 iso_wgmma_fill<Op, Tile>(maps, smem + ring.stage * Plan::stage_bytes,
                                          ring.full + 8 * ring.stage, bytes, group, row * Tile::bm,
-                                         column * Tile::bn, kb * Plan::bk, leaf);
+                                         col0, kb * Plan::bk, leaf);
                 ring.template advance<Tile::stages>();
             }
         }
@@ -379,6 +401,14 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
 
     // The sums leave, or wait for the next tile's products where there is one.
     __device__ __forceinline__ void root(int r) {
+        if constexpr (IsoFolds<Op>::value) {
+            where.fold(acc);
+        } else {
+            leave(r);
+        }
+    }
+
+    __device__ __forceinline__ void leave(int r) {
         later.leave_all(args);
         IsoPlace at = where.place();
         if (Plan::kept > 0 && where.followed() && iso_leaves_wide<Op>(at, args.group[at.group])) {
@@ -397,6 +427,13 @@ template <class Op, class Tile> struct IsoWgmmaWhere {
 
     __device__ __forceinline__ bool followed() const {
         return tile + (int)gridDim.x / Tile::cluster < tiles.count();
+    }
+    template <int Regs> __device__ __forceinline__ void fold(float (&acc)[1][Regs]) const {
+        int row, column, thread = threadIdx.x - 128;
+        tiles.template own<IsoWgmmaPlan<Op, Tile>>(tile, row, column);
+        int end = (row + 1) * Tile::bm;
+        iso_fold<Op>(args, row * Tile::bm + thread / 32 * 16 + thread % 32 / 4,
+                     end < rows ? end : rows, column, acc[0]);
     }
     __device__ __forceinline__ IsoPlace place() const {
         int row, column, thread = threadIdx.x - 128;
@@ -457,7 +494,7 @@ ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps)
     iso_grid_begin();
     int rows = iso_live_rows(args.rows_dev, args.rows);
     IsoWgmmaTiles tiles = IsoWgmmaTiles::make<Plan>(
-        iso_ceil(rows, Tile::bm), iso_column_tiles<Op>(args.group, Tile::bn));
+        iso_ceil(rows, Tile::bm), iso_wgmma_columns<Op, Tile::bn>(args.group));
     constexpr int registers = iso_wgmma_registers(Plan::consumers, Plan::live);
     if (threadIdx.x < 128) {
         if constexpr (registers > 0) {

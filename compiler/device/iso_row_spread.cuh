@@ -174,4 +174,30 @@ ISO_FN typename M::Value iso_row_spread(bool vector, const Body &body)
     }
 }
 
+// Of the roots that all sources sent, each of Values values, those of one reduction begin with
+// value First.
+template <class M, int Threads, int Spans, int OfSpan, int Values, int First>
+ISO_FN typename M::Value iso_row_gathered(const IsoRowArgs &args, unsigned place)
+{
+    typedef typename M::Value V;
+    __shared__ V slots[Spans * OfSpan];
+    V v;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < Spans * OfSpan; i += Threads) {
+        int source = 0, within = i;
+#pragma unroll 1
+        while (within >= args.source[source].roots)
+            within -= args.source[source++].roots;
+        const IsoJoinSource &s = args.source[source];
+        iso_root_load(s.ptr + (long long)(within * Values + First) * s.root_stride + place,
+                      s.root_stride, slots[i]);
+    }
+    __syncthreads();
+    iso_spread_pairwise<M, Threads, OfSpan, Spans, 1>(slots);
+    iso_spread_pairwise<M, Threads, Spans, 1, OfSpan>(slots);
+    iso_spread_unpack(slots[0], v);
+    return v;
+}
+
 #endif

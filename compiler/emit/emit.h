@@ -38,6 +38,9 @@ typedef struct GroupBindings {
 /* False if it touches more than a group has room for (plans never do), or if memory is short. */
 bool emit_group_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out);
 
+/* The same of a product whose columns are reduced. */
+void emit_fold_bindings(const Kernel *kernel, GroupBindings *out);
+
 /* `provenance`: lines that head the program as a comment (isoc version, contract, digest). */
 bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, Diags *diags);
 

@@ -31,6 +31,10 @@ void emit_attend(KernelText *k);
 void emit_draw(KernelText *k);
 void emit_top(KernelText *k);
 void emit_join(KernelText *k); /* of a product's roots */
+/* What the Op of a product has whose columns are reduced; the value of one of its reductions from
+ * all ranks' roots (fold.c). */
+void fold_write_op(KernelText *k);
+Str fold_joined_text(Arena *arena, const Join *join, int index, int threads);
 
 void emit_kernel(const Contract *contract, const Kernel *kernel, EmittedKernel *out, Arena *arena);
 

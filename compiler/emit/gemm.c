@@ -42,6 +42,10 @@ static bool list_operands(const Kernel *kernel, const GemmGroup *group, GroupBin
 static bool list_bindings(const Kernel *kernel, const GemmGroup *group, GroupBindings *out,
                           Arena *arena)
 {
+    if (kernel->gemm.fold.n_reduces) {
+        emit_fold_bindings(kernel, out);
+        return true;
+    }
     *out = (GroupBindings){0};
     bool fits = list_operands(kernel, group, out, arena);
     for (int i = 0; i < group->n_pieces; i++)
@@ -408,7 +412,9 @@ static void write_op(KernelText *k, Str program, bool epilogue)
     writer_line(w, "static constexpr bool f16 = %s, a_trans = %s, b_trans = %s;", truth[f16],
                 truth[a_trans], truth[b_trans]);
     writer_line(w, "using Tree = IsoTree<%.*s>;", STR_FMT(quoted(k->arena, program)));
-    if (epilogue)
+    if (gemm->fold.n_reduces)
+        fold_write_op(k);
+    else if (epilogue)
         write_epilogues(k);
     writer_close(w, ";");
 }
@@ -455,7 +461,7 @@ static void emit_wgmma(KernelText *k)
     Str program = postfix_text(k->arena, &gemm->program, gemm->roots_out, gemm->fused);
     if (split)
         program = postfix_units(k->arena, program, gemm->fused, &units);
-    write_op(k, program, !gemm->roots_out);
+    write_op(k, program, !gemm->roots_out && !gemm->fold.n_reduces);
     k->parameters = "const __grid_constant__ IsoGemmArgs args, "
                     "const __grid_constant__ IsoGemmMaps maps";
     k->arguments = "IsoGemmArgs, IsoGemmMaps";
@@ -464,7 +470,8 @@ static void emit_wgmma(KernelText *k)
     k->shared_bytes = wgmma_shared(gemm);
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
     k->files = str_format(k->arena,
-                          "iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_gemm_%s.cuh\n",
+                          "iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\n%s"
+                          "iso_gemm_%s.cuh\n", gemm->fold.n_reduces ? "iso_fold.cuh\n" : "",
                           split ? "split" : "wgmma");
     if (split)
         writer_line(&k->body, "iso_gemm_split<Op, IsoSplitTile<%d, %d, %d, %d>>(args, maps);", bm,

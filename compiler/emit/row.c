@@ -5,6 +5,7 @@
 enum {
     ROW_ALONE_THREADS = 128, /* rows of a CTA where each row has one thread */
     ROW_JOIN_THREADS = 128,  /* of a row whose reduce comes from roots */
+    FOLD_JOIN_THREADS = 256, /* of one that comes from many */
 };
 
 const char *row_type(DType type)
@@ -220,6 +221,13 @@ static void write_joined(Chunked *c)
 {
     const Join *join = &c->k->kernel->join;
     const DagNode *reduce = join->reduces[0];
+    if (join->folds) {
+        row_write_place(c);
+        for (int i = 0; i < join->n_reduces; i++)
+            row_bind_value(c, join->reduces[i],
+                           fold_joined_text(c->k->arena, join, i, FOLD_JOIN_THREADS));
+        return;
+    }
     const char *monoid = row_monoid(reduce->monoid, false);
     write_program(c->k, 0, postfix_text(c->k->arena, &join->program, false, 1), NULL);
     row_write_place(c);
@@ -251,7 +259,8 @@ void emit_row(KernelText *k)
 {
     const Row *row = &k->kernel->row;
     bool join = k->kernel->family == FAMILY_JOIN;
-    int threads = join ? ROW_JOIN_THREADS : row->threads;
+    bool folds = join && k->kernel->join.folds;
+    int threads = folds ? FOLD_JOIN_THREADS : join ? ROW_JOIN_THREADS : row->threads;
     Writer *w = &k->body;
     Chunked c;
     chunked_init(&c, k, k->kernel->n_dims - 1);
@@ -262,7 +271,7 @@ void emit_row(KernelText *k)
     k->bounds = str_format(k->arena, "%d", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
                    "iso_row.cuh\n");
-    if (row->spread && !join) {
+    if (folds || (row->spread && !join)) {
         k->cluster = row->cluster;
         k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
                        "iso_row.cuh\niso_row_spread.cuh\n");

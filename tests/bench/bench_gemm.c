@@ -76,7 +76,7 @@ typedef struct Subject {
 
 static size_t bytes_of(const iso_tensor *tensor)
 {
-    size_t bytes = tensor->dtype == ISO_F32 ? 4 : 2;
+    size_t bytes = tensor->dtype == ISO_F32 || tensor->dtype == ISO_I32 ? 4 : 2;
     for (int i = 0; i < tensor->n_axes; i++)
         bytes *= (size_t)tensor->shape[i];
     return (bytes + 255) / 256 * 256;
@@ -353,6 +353,56 @@ static void run_row_ops(const Options *options, const iso_module *module)
         }
 }
 
+/* ---- the head -------------------------------------------------------------------------------- */
+
+static void open_head(const iso_module *module, const char *name, int64_t rows, Subject *s)
+{
+    iso_layout layout = {.name = "tp1"};
+    size_t weights = (size_t)151936 * 4096 * 2;
+    *s = (Subject){.run = {.rows = rows}, .launches = rows <= 1024 ? 8 : 2};
+    s->copies = rows <= FEW_ROWS ? (int)((past_l2 + weights - 1) / weights) + 1 : 1;
+    must(iso_op_get(module, name, &layout, &s->op), "iso_op_get");
+    open_subject(s, false);
+}
+
+/* The logits' product alone, in f32, beside the same product with the given tokens' log-probability
+ * in the logits' place. */
+static void run_head(const iso_module *module, int64_t rows)
+{
+    Subject product, fused;
+    Times alone, whole;
+    open_head(module, "lm_head", rows, &product);
+    open_head(module, "head_logprob", rows, &fused);
+    void *theirs = gpu_record(launch_all, &product), *ours = gpu_record(launch_all, &fused);
+    gpu_replay(theirs);
+    gpu_replay(ours);
+    for (int i = 0; i < REPEATS; i++) {
+        alone.us[i] = gpu_replay(theirs) * 1e3 / product.launches;
+        whole.us[i] = gpu_replay(ours) * 1e3 / fused.launches;
+    }
+    double a = median(&alone), b = median(&whole);
+    printf("| %" PRId64 " | %.1f (%.1f-%.1f) | %.1f (%.1f-%.1f) | **%.3f** | %.0f |\n", rows, a,
+           alone.us[0], alone.us[REPEATS - 1], b, whole.us[0], whole.us[REPEATS - 1], b / a,
+           2.0 * 151936 * 4096 * (double)rows / b / 1e6);
+    fflush(stdout);
+    gpu_forget(theirs);
+    gpu_forget(ours);
+    close_subject(&product);
+    close_subject(&fused);
+}
+
+static void run_heads(const Options *options, const iso_module *module)
+{
+    static const int64_t rows[] = {1, 16, 64, 256, 1024, 4096, 16384};
+    if ((options->op && strcmp(options->op, "head_logprob") != 0) || options->tp == 8)
+        return;
+    printf("\n| rows | lm_head us | head_logprob us | ratio | TFLOP/s |\n"
+           "| --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!options->rows || options->rows == rows[i])
+            run_head(module, rows[i]);
+}
+
 /* ---- main ------------------------------------------------------------------------------------ */
 
 static bool read_options(int argc, char **argv, Options *options)
@@ -391,6 +441,7 @@ int main(int argc, char **argv)
            gpu_driver_version(), cublas_version(yardstick), REPEATS);
     run_products(&options, yardstick, module);
     run_row_ops(&options, module);
+    run_heads(&options, module);
     iso_module_unload(module);
     cublas_close(yardstick);
     return 0;

@@ -83,12 +83,28 @@ static void grow(DevicePtr *buffer, size_t *have, size_t need)
 
 /* ---- tensors ---- */
 
+static void fill_indices(const Case *c, int tensor, unsigned shift)
+{
+    const iso_tensor *t = &c->whole[tensor];
+    int32_t *of = malloc((size_t)t->shape[0] * 4);
+    if (!of)
+        exit(5);
+    for (int64_t i = 0; i < t->shape[0]; i++)
+        of[i] = sample_index(tensor, i + shift);
+    gpu_write((DevicePtr)(uintptr_t)t->data, of, (size_t)t->shape[0] * 4);
+    free(of);
+}
+
 void case_fill(Case *c, bool weights, unsigned shift)
 {
     for (int i = 0; i < c->params; i++) {
         iso_tensor *t = &c->whole[i];
         if (!weights && !case_has_rows(c, i))
             continue;
+        if (t->dtype == ISO_I32) {
+            fill_indices(c, i, shift);
+            continue;
+        }
         gpu_fill_bf16((DevicePtr)(uintptr_t)t->data, t->shape[0],
                       t->stride[0] * (t->dtype == ISO_F32 ? 2 : 1), c->kind, sample_seed(i),
                       case_has_rows(c, i) ? shift : 0);

@@ -34,6 +34,12 @@ int32_t sample_coordinate(bool sequence, int64_t row)
     return (int32_t)(value_hash(sequence ? 92 : 91, (unsigned)row, 0) % SAMPLE_TABLE);
 }
 
+int32_t sample_index(int tensor, int64_t row)
+{
+    unsigned h = value_hash(sample_seed(tensor), (unsigned)row, 0);
+    return (int32_t)(h % 2 ? h / 2 % 1000 : h / 2 % 160000);
+}
+
 /* ---- which indices ---- */
 
 static int ascending(const void *a, const void *b)
@@ -116,6 +122,10 @@ static void fill_row(const Host *h, int tensor, int64_t row, int64_t inner)
 {
     inner *= h->sample->whole[tensor].dtype == ISO_F32 ? 2 : 1;
     unsigned short *to = (unsigned short *)h->data[tensor] + row * inner;
+    if (h->sample->whole[tensor].dtype == ISO_I32) {
+        ((int32_t *)h->data[tensor])[row] = sample_index(tensor, row);
+        return;
+    }
     for (int64_t i = 0; i < inner; i++)
         to[i] = value_bf16(h->sample->kind, sample_seed(tensor), (unsigned)row, (unsigned)i);
 }
@@ -125,7 +135,8 @@ static bool make_tensor(Host *h, int tensor)
     const MfTensor *t = &h->sample->op->tensors[tensor];
     const iso_tensor *whole = &h->sample->whole[tensor];
     int64_t rows = whole->shape[0], inner = whole->stride[0];
-    h->data[tensor] = calloc((size_t)(rows * inner) + 1, whole->dtype == ISO_F32 ? 4 : 2);
+    bool words = whole->dtype == ISO_F32 || whole->dtype == ISO_I32;
+    h->data[tensor] = calloc((size_t)(rows * inner) + 1, words ? 4 : 2);
     if (!h->data[tensor])
         return false;
     if (tensor >= h->sample->op->n_params)
