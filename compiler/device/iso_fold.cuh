@@ -9,6 +9,9 @@
 //   static __device__ void row(const IsoGemmGroup &g, int row, Inputs &in);
 //   struct Values { ... };           // of all reductions
 //   static __device__ void next(const Inputs &in, int col, float sum, bool first, Values &v);
+//   static constexpr bool picks;     // one of the values is that of a column, or -inf
+//   static __device__ int wanted(const Inputs &in);              // which one
+//   static __device__ void pick(const Inputs &in, bool found, float sum, Values &v);
 //   static __device__ void join(Values &left, const Values &right);
 //   static __device__ Values below(const Values &v, int by);     // of the lane `by` further on
 //   static __device__ void store(float *to, long long step, const Values &v);
@@ -72,6 +75,35 @@ ISO_INLINE void iso_fold_columns(const typename Op::Inputs (&in)[2], int begin, 
     }
 }
 
+// A row's wanted column, in the thread that has it. Few tiles have one of a warp's rows.
+template <class Op, int Each, int Regs>
+ISO_INLINE void iso_fold_pick(const typename Op::Inputs (&in)[2], int begin, int width,
+                              const float (&acc)[Regs], typename Op::Values (&v)[2][Each]) {
+    float sum[2] = {};
+    int own[2], quad = threadIdx.x % 4;
+    bool here = false;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        int at = Op::wanted(in[i]) - begin;
+        bool mine = (unsigned)at < (unsigned)width && at / 2 % 4 == quad;
+        own[i] = mine ? at / 8 * 2 + at % 2 : -1;
+        here = here || mine;
+    }
+    if (here) {
+#pragma unroll
+        for (int i = 0; i < Regs; ++i) {
+            sum[i / 2 % 2] = own[i / 2 % 2] == i / 4 * 2 + i % 2 ? acc[i] : sum[i / 2 % 2];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int k = 0; k < Each; ++k) {
+            Op::pick(in[i], k == 0 && own[i] >= 0, sum[i], v[i][k]);
+        }
+    }
+}
+
 // A tile's part leaves as one root of each of its rows.
 template <class Op, int Regs>
 ISO_INLINE void iso_fold(const IsoGemmArgs &args, int row0, int rows, int part,
@@ -87,6 +119,9 @@ ISO_INLINE void iso_fold(const IsoGemmArgs &args, int row0, int rows, int part,
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         Op::row(g, row0 + 8 * i < rows ? row0 + 8 * i : rows - 1, in[i]);
+    }
+    if constexpr (Op::picks) {
+        iso_fold_pick<Op>(in, begin, width, acc, v);
     }
     if (width == Fold::step) {
         iso_fold_columns<Op, true>(in, begin, width, acc, v);

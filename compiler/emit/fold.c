@@ -65,26 +65,69 @@ static const DagNode *fused_product(const Fold *fold, int i)
     return fold->trees[i].form == TREE_CHAIN ? expr_product(fold->reduces[i]) : NULL;
 }
 
+static void bind_product(Folded *f, ExprScope *scope)
+{
+    const DagNode *product = f->k->kernel->gemm.group[0].product[0].reduce;
+    expr_bind(scope, product, expr_round_text(f->k->arena, product->type, STR("sum")));
+}
+
 static const char *monoid_of(const Fold *fold, int i)
 {
     return row_monoid(fold->reduces[i]->monoid, fused_product(fold, i) != NULL);
 }
 
+/* The greatest of values of which all but one are -inf is found by its column, where a tile has it:
+ * the one reduce of that kind, or -1. */
+static int picked(const Fold *fold)
+{
+    int found = -1;
+    for (int i = 0; i < fold->n_reduces; i++) {
+        bool kept = fold->reduces[i]->monoid == MONOID_MAX &&
+                    fold->reduces[i]->args[0]->kind == DAG_ONLY;
+        if (kept && found >= 0)
+            return -1;
+        found = kept ? i : found;
+    }
+    return found;
+}
+
+static void write_pick(Folded *f)
+{
+    Writer *w = &f->k->head;
+    int at = picked(f->fold);
+    writer_line(w, "static constexpr bool picks = %s;", at < 0 ? "false" : "true");
+    if (at < 0)
+        return;
+    const DagNode *only = f->fold->reduces[at]->args[0];
+    int column = place_of(f, kernel_kept(f->k->kernel, 0, only));
+    writer_open(w, "ISO_INLINE int wanted(const Inputs &in)");
+    writer_line(w, "return in.in%d;", column);
+    writer_close(w, "");
+    writer_open(w, "ISO_INLINE void pick(const Inputs &in, bool found, float sum, Values &v)");
+    ExprScope scope = f->element;
+    bind_product(f, &scope);
+    Str value = expr_f32(&scope, only->args[0]);
+    writer_line(w, "v.v%d = found ? %.*s : iso_bits_f32(0xFF800000u);", at, STR_FMT(value));
+    writer_close(w, "");
+}
+
 static void write_next(Folded *f)
 {
     Writer *w = &f->k->head;
-    const DagNode *product = f->k->kernel->gemm.group[0].product[0].reduce;
+    ExprScope scope = f->element;
     writer_open(w, "ISO_INLINE void next(const Inputs &in, int col, float sum, bool first, "
                    "Values &v)");
-    expr_bind(&f->element, product, expr_round_text(f->k->arena, product->type, STR("sum")));
+    bind_product(f, &scope);
     for (int i = 0; i < f->fold->n_reduces; i++) {
         const DagNode *fused = fused_product(f->fold, i), *body = f->fold->reduces[i]->args[0];
         const char *monoid = monoid_of(f->fold, i);
+        if (i == picked(f->fold))
+            continue;
         writer_line(w, "IsoTerms<1> terms%d;", i);
-        Str a = expr_f32(&f->element, fused ? fused->args[0] : body);
+        Str a = expr_f32(&scope, fused ? fused->args[0] : body);
         writer_line(w, "terms%d.a[0] = %.*s;", i, STR_FMT(a));
         if (fused) {
-            Str b = expr_f32(&f->element, fused->args[1]);
+            Str b = expr_f32(&scope, fused->args[1]);
             writer_line(w, "terms%d.b[0] = %.*s;", i, STR_FMT(b));
         }
         writer_line(w, "v.v%d = first ? %s::first(terms%d, 0) : %s::next(v.v%d, terms%d, 0);", i,
@@ -134,6 +177,7 @@ void fold_write_op(KernelText *k)
                 f.fold->values);
     write_inputs(&f);
     write_values(&f);
+    write_pick(&f);
     write_next(&f);
 }
 
