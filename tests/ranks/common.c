@@ -1,6 +1,8 @@
 /* Whole tensors, views of them, and ranks as processes. */
 #include "ranks.h"
 
+#include "module.h"
+
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -55,12 +57,29 @@ static void fill(iso_tensor *tensor, unsigned seed)
     }
 }
 
-/* Indices, counts and seeds: small, and some below zero. */
-static void fill_integers(iso_tensor *tensor, int seed)
+/* Indices, counts and seeds: below `end`, and some below zero. */
+static void fill_integers(iso_tensor *tensor, int seed, int end)
 {
     int32_t *to = tensor->data;
     for (size_t i = 0; i < tensor_bytes(tensor) / 4; i++)
-        to[i] = (int32_t)(i * 37 + (size_t)seed * 11) % 809 - 2;
+        to[i] = (int32_t)(i * 37 + (size_t)seed * 11) % (end + 2) - 2;
+}
+
+/* The axis of a tensor that slots of a token are, or -1; the atom that they stand on to *of. */
+static int slots_axis(const iso_op *op, int tensor, int *of)
+{
+    const MfTensor *declared = &op->op->tensors[tensor];
+    for (int a = 0; a < declared->n_axes; a++) {
+        *of = op->module->manifest->atoms[declared->axes[a].atom[0]].slots_of;
+        if (*of >= 0)
+            return a;
+    }
+    return -1;
+}
+
+static int places(const iso_op *op, int atom)
+{
+    return (int)op->module->manifest->atoms[atom].size;
 }
 
 /* The position of each row. */
@@ -77,7 +96,7 @@ static const int32_t *positions_from(int64_t row)
 
 void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t rows)
 {
-    int params, results;
+    int params, results, of;
     must(iso_op_get(module, op, NULL, &whole->op), op);
     must(iso_op_tensors(whole->op, &params, &results), op);
     whole->n = params + results;
@@ -92,7 +111,8 @@ void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t 
         if (!tensor->data || (i >= params && !whole->expected[i]))
             die("no memory for op %s", op);
         if (i < params && tensor->dtype == ISO_I32)
-            fill_integers(tensor, i);
+            fill_integers(tensor, i,
+                          slots_axis(whole->op, i, &of) < 0 ? 807 : places(whole->op, of));
         else if (i < params)
             fill(tensor, (unsigned)i + 1);
     }
@@ -135,15 +155,57 @@ void rank_tensors(const Whole *whole, const iso_op *op, iso_tensor *tensors)
     }
 }
 
-static int64_t differs(const iso_tensor *tensor, int axis, const char *have, const char *want)
+/* Which slots of a result are a rank's: those that stand in its part, by the index tensor among the
+ * parameters; the first part has those that stand nowhere. */
+typedef struct Slots {
+    const iso_tensor *index; /* NULL: the rank has all elements of its box */
+    int axis;                /* of the result */
+    int64_t rows;            /* before the rank's */
+    int64_t lo, hi, n;       /* places: the rank's, and all */
+} Slots;
+
+static Slots slots_of(const Whole *whole, const iso_op *op, int tensor, int64_t rows)
+{
+    Slots slots = {.rows = rows};
+    int of, index_of;
+    slots.axis = slots_axis(op, tensor, &of);
+    if (slots.axis < 0 || op->op->tensors[tensor].dtype == ISO_I32)
+        return slots;
+    const MfPart *part = op->at->held[tensor] ? &op->at->held[tensor][op->rank]
+                                              : &op->at->parts[op->rank];
+    slots.lo = part->lo[of];
+    slots.hi = part->hi[of];
+    slots.n = places(op, of);
+    for (int i = 0; i < whole->params; i++)
+        if (op->op->tensors[i].dtype == ISO_I32 && slots_axis(op, i, &index_of) == 1 &&
+            op->op->tensors[i].axes[1].atom[0] ==
+                op->op->tensors[tensor].axes[slots.axis].atom[0])
+            slots.index = &whole->tensor[i];
+    return slots;
+}
+
+static bool slot_is_own(const Slots *slots, const int64_t *at)
+{
+    if (!slots->index)
+        return true;
+    int64_t row = slots->rows + at[0], slot = at[slots->axis];
+    const int32_t *index = slots->index->data;
+    int32_t place = index[row * slots->index->stride[0] + slot * slots->index->stride[1]];
+    return place < 0 || place >= slots->n ? slots->lo == 0
+                                          : place >= slots->lo && place < slots->hi;
+}
+
+/* Elements that are not the expected ones, or, of slots that others own, that were written. */
+static int64_t differs(const iso_tensor *tensor, const Slots *slots, int axis, int64_t *at,
+                       const char *have, const char *want)
 {
     int bytes = element_bytes(tensor);
     if (axis == tensor->n_axes)
-        return memcmp(have, want, (size_t)bytes) != 0;
+        return memcmp(have, slot_is_own(slots, at) ? want : "\xCD\xCD\xCD\xCD", (size_t)bytes) != 0;
     int64_t n = 0;
-    for (int64_t i = 0; i < tensor->shape[axis]; i++)
-        n += differs(tensor, axis + 1, have + i * tensor->stride[axis] * bytes,
-                     want + i * tensor->stride[axis] * bytes);
+    for (at[axis] = 0; at[axis] < tensor->shape[axis]; at[axis]++)
+        n += differs(tensor, slots, axis + 1, at, have + at[axis] * tensor->stride[axis] * bytes,
+                     want + at[axis] * tensor->stride[axis] * bytes);
     return n;
 }
 
@@ -165,12 +227,14 @@ static int64_t strays(const iso_tensor *all, const iso_tensor *held, const int64
 
 int64_t rank_differs(const Whole *whole, const iso_op *op, const iso_tensor *tensors)
 {
-    int64_t n = 0, origin[ISO_MAX_AXES];
+    int64_t n = 0, origin[ISO_MAX_AXES], at[ISO_MAX_AXES];
     for (int i = whole->params; i < whole->n; i++) {
         iso_tensor held;
         size_t offset = (size_t)((char *)tensors[i].data - (char *)whole->tensor[i].data);
-        n += differs(&tensors[i], 0, tensors[i].data, (char *)whole->expected[i] + offset);
         must(iso_op_held(op, whole->rows, i, &held, origin), "iso_op_held");
+        Slots slots = slots_of(whole, op, i, origin[0]);
+        n += differs(&tensors[i], &slots, 0, at, tensors[i].data,
+                     (char *)whole->expected[i] + offset);
         n += strays(&whole->tensor[i], &held, origin, 0, whole->tensor[i].data, true);
     }
     return n;
