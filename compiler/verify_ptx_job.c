@@ -682,8 +682,8 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     if (!outcome->finding.n && !outcome->skipped && proof)
         verify_ptx_prove(proof);
     if (worker->input->prove && !r->place.terms) {
-        outcome->refused = true; /* what is drawn is a matter of comparisons, and no term */
-        outcome->unlike = STR("no terms for draws");
+        outcome->refused = true; /* what is drawn or ranked is decided, and is no term */
+        outcome->unlike = STR("no terms for what is drawn or ranked");
     }
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))

@@ -59,6 +59,13 @@ ISO_FN unsigned iso_top_most(unsigned v)
     return most;
 }
 
+ISO_FN unsigned iso_top_least(unsigned v)
+{
+    unsigned least;
+    asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(least) : "r"(v));
+    return least;
+}
+
 ISO_FN int iso_top_lowest(unsigned lanes) { return 31 - __clz((int)(lanes & (0u - lanes))); }
 
 // The first lane that has `rank`: lanes hold ascending indices.
@@ -184,13 +191,31 @@ template <class Top> ISO_FN unsigned iso_top(const float (&z)[Top::each])
     best.find(ranks);
 #pragma unroll 1
     for (int i = 0; i < Top::k; ++i) {
-        const int owner = iso_top_owner(best.rank, iso_top_most(best.rank), ISO_TOP_ALL);
-        const unsigned index = __shfl_sync(ISO_TOP_ALL, lane * Top::each + best.at, owner);
+        const unsigned most = iso_top_most(best.rank);
+        const unsigned own = (unsigned)(lane * Top::each + best.at);
+        const unsigned index = iso_top_least(best.rank == most ? own : ISO_TOP_ALL);
         chosen = lane == i ? index : chosen;
-        if (lane == owner)
+        if (own == index)
             best.drop(ranks);
     }
     return Top::by_index ? iso_top_ascending<Top::k>(chosen) : chosen;
+}
+
+// A chain over the slots: the values, or factors, of slot s are in lane s.
+template <class Top, class M>
+ISO_FN typename M::Value iso_top_chain(float a, float b)
+{
+    IsoTerms<1> terms;
+    terms.a[0] = __shfl_sync(ISO_TOP_ALL, a, 0);
+    terms.b[0] = __shfl_sync(ISO_TOP_ALL, b, 0);
+    typename M::Value v = M::first(terms, 0);
+#pragma unroll
+    for (int s = 1; s < Top::k; ++s) {
+        terms.a[0] = __shfl_sync(ISO_TOP_ALL, a, s);
+        terms.b[0] = __shfl_sync(ISO_TOP_ALL, b, s);
+        v = M::next(v, terms, 0);
+    }
+    return v;
 }
 
 ISO_FN float iso_top_first(float v) { return __shfl_sync(ISO_TOP_ALL, v, 0); }

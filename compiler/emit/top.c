@@ -192,14 +192,21 @@ static void write_slot_terms(Chunked *c, ExprScope *slots, const DagNode *const 
 
 static void write_slot_reduce(Chunked *c, ExprScope *slots, int index)
 {
-    const Row *row = &c->k->kernel->row;
-    const DagNode *reduce = row->reduces[index];
-    const DagNode *product = row->trees[index].form == TREE_CHAIN ? expr_product(reduce) : NULL;
+    const RowTree *tree = &c->k->kernel->row.trees[index];
+    const DagNode *reduce = c->k->kernel->row.reduces[index];
+    const DagNode *product = tree->form == TREE_CHAIN ? expr_product(reduce) : NULL;
     const DagNode *values[2] = {product ? product->args[0] : reduce->args[0],
                                 product ? product->args[1] : NULL};
     Str body = str_format(c->k->arena, "body%d", index);
-    write_slot_terms(c, slots, values, product ? 2 : 1, body);
-    row_bind_reduce(c, index, body, STR("IsoPace<1, 1, 1>"));
+    if (tree->n_parts == 1 && tree->lanes == 1 && tree->program.total_ops == 0) {
+        Str a = expr_f32(slots, values[0]), b = product ? expr_f32(slots, values[1]) : a;
+        row_bind_value(c, reduce, str_format(c->k->arena, "iso_top_chain<Rule, %s>(%.*s, %.*s)",
+                                             row_monoid(reduce->monoid, product != NULL),
+                                             STR_FMT(a), STR_FMT(b)));
+    } else {
+        write_slot_terms(c, slots, values, product ? 2 : 1, body);
+        row_bind_reduce(c, index, body, STR("IsoPace<1, 1, 1>"));
+    }
     c->k->census.fma += product != NULL;
     c->k->census.add += !product && reduce->monoid == MONOID_SUM;
 }

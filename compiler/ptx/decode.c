@@ -255,6 +255,7 @@ static bool is_aligned(PtxOp op)
     case PTX_SHFL_IDX:
     case PTX_BALLOT:
     case PTX_REDUX_MAX:
+    case PTX_REDUX_MIN:
     case PTX_ELECT:
     case PTX_LDMATRIX:
     case PTX_LDMATRIX_T:

@@ -37,6 +37,7 @@
     X(SHFL_IDX, "shfl.sync.idx.b32")                                                               \
     X(BALLOT, "vote.sync.ballot.b32")                                                              \
     X(REDUX_MAX, "redux.sync.max.u32")                                                             \
+    X(REDUX_MIN, "redux.sync.min.u32")                                                             \
     X(ELECT, "elect.sync")                                                                         \
     X(CP_ASYNC, "cp.async.cg.shared.global.L2::128B")                                              \
     X(CP_COMMIT, "cp.async.commit_group")                                                          \

@@ -375,6 +375,7 @@ static int written_operands(const PtxInst *i)
     case PTX_ATOM_SHARED_ADD:
     case PTX_BALLOT:
     case PTX_REDUX_MAX:
+    case PTX_REDUX_MIN:
     case PTX_MAPA:
     case PTX_MBAR_TRY: return 1;
     default: return 0;

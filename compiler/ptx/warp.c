@@ -75,6 +75,16 @@ RUN(most)
     return true;
 }
 
+RUN(least)
+{
+    u32 *d = ptx_row32(w, i, 0), value = 0xffffffffu;
+    const u32 *a = ptx_row32(w, i, 1);
+    (void)c;
+    PTX_LANES(mask, value = a[l] < value ? a[l] : value);
+    PTX_LANES(mask, d[l] = value);
+    return true;
+}
+
 RUN(elect)
 {
     u32 *d = ptx_row32(w, i, 0), *p = ptx_row32(w, i, 1);
@@ -107,6 +117,7 @@ PtxRun ptx_find_warp(const PtxInst *i)
         return ptx_shape(i, "rrrrr") || ptx_shape(i, "rprrrr") ? shuffle : NULL;
     case PTX_BALLOT: return ptx_shape(i, "rpr") ? ballot : NULL;
     case PTX_REDUX_MAX: return ptx_shape(i, "rrr") ? most : NULL;
+    case PTX_REDUX_MIN: return ptx_shape(i, "rrr") ? least : NULL;
     case PTX_ELECT: return ptx_shape(i, "rpr") ? elect : NULL;
     case PTX_BAR_WARP: return ptx_shape(i, "r") ? nothing : NULL;
     case PTX_DEP_LAUNCH: return i->n_args == 0 ? nothing : NULL;
@@ -185,6 +196,7 @@ static u32 members(const PtxWarp *w, const PtxInst *i, u32 mask)
     case PTX_SHFL_IDX:
     case PTX_BALLOT:
     case PTX_REDUX_MAX:
+    case PTX_REDUX_MIN:
     case PTX_ELECT:
         return (u32)ptx_value(w, &i->args[i->n_args - 1], __builtin_ctz(mask)) & w->alive;
     default:
