@@ -39,7 +39,8 @@ static int print_result(const VerifyPtxResult *r, Str table, bool proves)
     printf("%d kernels in %d launches on the PTX machine, against the executor\n", r->kernels,
            r->launches);
     printf("of a product's column tiles the first, the last and one between ran, of every group; "
-           "all of k; `+1`: odd strides, unaligned, the last row not live\n");
+           "all of k; `+1`: odd strides, unaligned, the last row not live; 5 rows: "
+           "fewer than a tile has\n");
     printf("%lld of the kernels' %lld PTX instructions ran\n", (long long)r->covered,
            (long long)r->instructions);
     if (proves)

@@ -45,8 +45,11 @@ static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Aren
             return;
         }
     vec_push(arena, jobs, job);
-    job.uneven = PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS;
+    job.uneven = PTX_UNEVEN;
     vec_push(arena, jobs, job);
+    job.uneven = PTX_FEW_ROWS;
+    if (m->specs[job.spec].family == MF_GEMM && m->specs[job.spec].gemm.wgmma)
+        vec_push(arena, jobs, job);
 }
 
 static void op_jobs(PtxJobs *jobs, const Manifest *m, Str only, int layout, int op, Arena *arena)
@@ -204,7 +207,7 @@ static void print_job(const Pool *pool, int i, Text *out)
     text_printf(out, "%-26s %-12s %-14s %-6s %5lld %4llu/%-6llu %9llu %8lld %6lld  %.1f s\n",
                 m->kernels[spec->kernel].name, m->ops[spec->op].name,
                 layout->name[0] ? layout->name : "-",
-                phases[job->phase + (job->uneven ? 3 : 0)], (long long)o->rows,
+                phases[job->phase + (job->uneven & PTX_UNEVEN ? 3 : 0)], (long long)o->rows,
                 (unsigned long long)o->ctas, (unsigned long long)o->grid,
                 (unsigned long long)o->instructions, (long long)o->outputs, (long long)o->differ,
                 o->seconds);
@@ -235,7 +238,7 @@ static void certify_job(const Pool *pool, int i, Text *out)
                 "     \"findings\": %d}",
                 i ? ",\n" : "", m->kernels[m->specs[job->spec].kernel].name,
                 m->ops[m->specs[job->spec].op].name, m->layouts[job->layout].name, job->rank,
-                phases[job->phase], job->uneven ? "true" : "false", (long long)o->rows,
+                phases[job->phase], job->uneven & PTX_UNEVEN ? "true" : "false", (long long)o->rows,
                 (unsigned long long)o->ctas,
                 (unsigned long long)o->grid, (long long)o->outputs, (long long)o->differ,
                 (long long)o->proved, (long long)o->unproved + o->refused,

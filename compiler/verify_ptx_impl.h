@@ -16,6 +16,11 @@ enum {
     PTX_PADDED_ROWS = 4, /* rows at strides of 16 bytes; of all tensors, whichever is uneven */
 };
 
+enum {
+    PTX_UNEVEN = PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS,
+    PTX_FEW_ROWS = 8, /* fewer than a tile of wgmma has */
+};
+
 /* The first place where a spec is used: specs bind kernels, so this is every kernel as every op
  * uses it. */
 typedef struct PtxJob {

@@ -65,7 +65,7 @@ static void choose_tiles(PtxTrial *r)
 {
     const MfGemm *gemm = &r->spec->gemm;
     bool small = r->worker->input->small, one = small && r->job->which >= 0;
-    bool last = r->job->uneven & (PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS) || one;
+    bool last = r->job->uneven & (PTX_UNEVEN | PTX_FEW_ROWS) || one;
     i64 before = 0;
     for (int g = 0; g < gemm->n_groups; g++) {
         i64 tiles = group_tiles(r, g);
@@ -190,7 +190,8 @@ static i64 fold_outputs(const PtxTrial *r, i64 live)
 static void choose_rows(PtxTrial *r)
 {
     const MfPart *part = op_part(r->op, r->job->phase);
-    i64 own = is_gemm(r) ? r->spec->gemm.tile_m + 5 : r->spec->family == MF_DRAW ? 13
+    bool few = r->job->uneven & PTX_FEW_ROWS;
+    i64 own = few ? 5 : is_gemm(r) ? r->spec->gemm.tile_m + 5 : r->spec->family == MF_DRAW ? 13
               : r->worker->input->small ? 2 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
     if (r->spec->family == MF_ATTEND)

@@ -175,6 +175,8 @@ u64 ptx_local_place(const PtxCta *cta, u64 address, u32 bytes);
 /* ---- memory (memory.c): bytes of a space, or NULL with a finding */
 const PtxRegion *ptx_region_at(PtxCta *cta, u64 address, u32 bytes); /* NULL: none */
 const u8 *ptx_read_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, u32 bytes);
+/* Of shared memory, of which some may hold nothing yet. */
+const u8 *ptx_operand_at(PtxCta *cta, const PtxInst *inst, u64 address, u32 bytes, bool *known);
 u8 *ptx_write_at(PtxCta *cta, const PtxInst *inst, PtxSpace space, u64 address, u32 bytes);
 
 /* ---- barriers (barrier.c) */

@@ -176,6 +176,13 @@ const u8 *ptx_read_at(PtxCta *c, const PtxInst *i, PtxSpace space, u64 address, 
                               : global_at(c, i, address, bytes, false);
 }
 
+const u8 *ptx_operand_at(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, bool *known)
+{
+    bool inside = address >= PTX_SHARED_BASE && address + bytes <= c->shared_end;
+    *known = !inside || !memchr(c->shared_known + address, 0, bytes);
+    return *known ? ptx_read_at(c, i, PTX_SHARED, address, bytes) : c->shared + address;
+}
+
 u8 *ptx_write_at(PtxCta *c, const PtxInst *i, PtxSpace space, u64 address, u32 bytes)
 {
     if (misaligned(c, i, address, bytes))

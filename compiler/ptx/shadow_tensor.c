@@ -31,15 +31,18 @@ typedef struct Line {
     const u64 *term;
     u64 factor[STEP];
     u32 present;
+    bool poison;
 } Line;
 
 static void read_line(const u64 *terms, Line *line)
 {
     line->term = terms;
     line->present = 0;
+    line->poison = false;
     for (int k = 0; k < STEP; k++) {
         line->factor[k] = terms[k] ? ptx_term_factor(terms[k]) : 0;
         line->present |= (u32)(terms[k] != 0) << k;
+        line->poison |= terms[k] == TERM_POISON;
     }
 }
 
@@ -58,7 +61,7 @@ static bool meets(PtxCta *c, PtxType type, const Line *a, const Line *b)
 static u64 step(PtxCta *c, PtxType type, u64 accumulator, const Line *a, const Line *b)
 {
     TermSum sum = 0;
-    if (a->present != b->present && !meets(c, type, a, b))
+    if (a->poison || b->poison || (a->present != b->present && !meets(c, type, a, b)))
         return TERM_POISON;
     for (int k = 0; k < STEP; k++)
         sum += (TermSum)a->factor[k] * b->factor[k];

@@ -184,7 +184,8 @@ static u32 chunk_at(const Descriptor *d, u32 line, u32 block)
     return at ^ (at >> 7 & 7) << 4;
 }
 
-/* `lines` lines of 16 k from line `first` on (a multiple of 8) into [line][k]. */
+/* `lines` lines of 16 k from line `first` on (a multiple of 8) into [line][k]. Lines of a tile that
+ * the launch does not have may hold nothing: what comes of them is no term. */
 static bool gather(PtxCta *c, PtxWarp *w, const PtxProduct *p, const Descriptor *d, u32 first,
                    u32 lines, u16 (*to)[STEP], u64 *terms)
 {
@@ -193,7 +194,8 @@ static bool gather(PtxCta *c, PtxWarp *w, const PtxProduct *p, const Descriptor 
     for (u32 o = 0; o < outer; o++)
         for (u32 b = 0; b < inner; b++) {
             u32 at = d->trans ? chunk_at(d, o, first / 8 + b) : chunk_at(d, first + o, b);
-            const u8 *from = ptx_read_at(c, i, PTX_SHARED, at, 16);
+            bool known;
+            const u8 *from = ptx_operand_at(c, i, at, 16, &known);
             u16 v[8];
             u64 t[8];
             if (!from || !ptx_race_read(c, w, i, at, 16, p->begun))
@@ -205,7 +207,7 @@ static bool gather(PtxCta *c, PtxWarp *w, const PtxProduct *p, const Descriptor 
                 u32 line = d->trans ? b * 8 + e : o, k = d->trans ? o : b * 8 + e;
                 to[line][k] = v[e];
                 if (c->shared_shadow)
-                    terms[line * STEP + k] = ptx_operand_term(t[e], v[e]);
+                    terms[line * STEP + k] = known ? ptx_operand_term(t[e], v[e]) : TERM_POISON;
             }
         }
     return true;
