@@ -323,8 +323,9 @@ static bool shuffled(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         int from = ptx_shuffle_source(w, i, l);
-        if (ptx_terms(w, &i->args[first + 1], l)->lo)
-            return ptx_fault(c, i, "a distance that depends on an input, or on nothing");
+        for (int k = first + 1; k < i->n_args; k++)
+            if (ptx_terms(w, &i->args[k], l)->lo)
+                return ptx_fault(c, i, "an operand that depends on an input, or on nothing");
         ptx_set_terms(w, &i->args[0], l, old[from]);
         if (first == 2)
             ptx_set_terms(w, &i->args[1], l, nothing);

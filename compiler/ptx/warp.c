@@ -36,12 +36,25 @@ int ptx_shuffle_source(const PtxWarp *w, const PtxInst *i, int lane)
                      &inside);
 }
 
+/* Whoever takes part must be in the mask that it gives. */
+static bool masks(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
+{
+    const u32 *members = ptx_row32(w, i, i->n_args - 1);
+    for (u32 rest = mask; rest; rest &= rest - 1)
+        if (!(members[__builtin_ctz(rest)] >> __builtin_ctz(rest) & 1))
+            return ptx_fault(c, i, "lane %d is not in the mask that it gives",
+                             __builtin_ctz(rest));
+    return true;
+}
+
 RUN(shuffle)
 {
     int first = i->n_args - 4;
     u32 *d = ptx_row32(w, i, 0), *p = first == 2 ? ptx_row32(w, i, 1) : NULL, old[PTX_WARP];
     const u32 *a = ptx_row32(w, i, first), *b = ptx_row32(w, i, first + 1),
               *s = ptx_row32(w, i, first + 2);
+    if (!masks(c, w, i, mask))
+        return false;
     for (int l = 0; l < PTX_WARP; l++)
         old[l] = a[l];
     for (u32 rest = mask; rest; rest &= rest - 1) {
@@ -60,9 +73,8 @@ RUN(shuffle)
 RUN(ballot)
 {
     u32 *d = ptx_row32(w, i, 0), votes = *ptx_row32(w, i, 1) & mask;
-    (void)c;
     PTX_LANES(mask, d[l] = votes);
-    return true;
+    return masks(c, w, i, mask);
 }
 
 RUN(most)
@@ -89,10 +101,9 @@ RUN(elect)
 {
     u32 *d = ptx_row32(w, i, 0), *p = ptx_row32(w, i, 1);
     u32 leader = (u32)__builtin_ctz(mask);
-    (void)c;
     PTX_LANES(mask, d[l] = leader);
     *p = (*p & ~mask) | 1u << leader;
-    return true;
+    return masks(c, w, i, mask);
 }
 
 RUN(nothing)
@@ -119,7 +130,7 @@ PtxRun ptx_find_warp(const PtxInst *i)
     case PTX_REDUX_MAX: return ptx_shape(i, "rrr") ? most : NULL;
     case PTX_REDUX_MIN: return ptx_shape(i, "rrr") ? least : NULL;
     case PTX_ELECT: return ptx_shape(i, "rpr") ? elect : NULL;
-    case PTX_BAR_WARP: return ptx_shape(i, "r") ? nothing : NULL;
+    case PTX_BAR_WARP: return ptx_shape(i, "r") ? masks : NULL;
     case PTX_DEP_LAUNCH: return i->n_args == 0 ? nothing : NULL;
     case PTX_TRAP: return i->n_args == 0 ? trap : NULL;
     default: return NULL;
