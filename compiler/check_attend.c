@@ -1,6 +1,7 @@
 /* Checks of block forms: `attend`, its settings, and the axes of its operands. */
 #include "check_impl.h"
 
+#include "device/iso_num.cuh"
 #include "literal.h"
 
 static const Value refused = {TYPE_REFUSED, 0};
@@ -109,6 +110,13 @@ static void set_exp(Attending *a, const AstSetting *s)
         bad_value(a, s, "exp exp2.d6, exp exp2.d3 or exp exp2");
 }
 
+static void set_maxima(Attending *a, const AstSetting *s)
+{
+    a->out->rounded = is_word(s, "rounded");
+    if (!a->out->rounded && !is_word(s, "exact"))
+        bad_value(a, s, "maxima exact, or maxima rounded");
+}
+
 static void set_mask(Attending *a, const AstSetting *s)
 {
     if (is_word(s, "none"))
@@ -139,7 +147,7 @@ static const struct {
     {"over", set_over},       {"scale_log2", set_scale_log2}, {"scale", set_scale},
     {"cap_log2", set_cap},    {"exp", set_exp},               {"weights", set_weights},
     {"block", set_block},     {"split", set_split},           {"mask", set_mask},
-    {"window", set_window},
+    {"window", set_window},   {"maxima", set_maxima},
 };
 
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
@@ -174,8 +182,8 @@ static void read_setting(Attending *a, const AstSetting *s)
     Diag *d = fault(a->c, DIAG_BLOCK_SETTING, s->key.span, "unknown setting '%.*s'",
                     STR_FMT(s->key.text));
     guess_tell(a->c, d, s->key.span, &guess);
-    diag_note(a->c->diags, d, "the settings are over, scale_log2, exp, weights, block, split, "
-                              "mask, window, and scale with cap_log2");
+    diag_note(a->c->diags, d, "the settings are over, scale_log2, exp, maxima, weights, block, "
+                              "split, mask, window, and scale with cap_log2");
     a->sound = false;
 }
 
@@ -210,11 +218,18 @@ static void check_together(Attending *a)
     if (!out->capped && setting(a, "scale"))
         clash(a, setting(a, "scale"), "scale is for capped scores; without cap_log2 write "
                                       "scale_log2");
+    if (out->rounded && out->exp2 == FN_EXP2)
+        clash(a, setting(a, "maxima"), "rounded maxima are for exp2.d6 and exp2.d3");
     if (out->window && !out->causal)
         clash(a, setting(a, "window"), "a window ends at the row's own position: mask causal");
     if (a->sound && out->split % out->block)
         clash(a, setting(a, "split") ? setting(a, "split") : setting(a, "block"),
               "a split is made of whole blocks; it has 1024 keys unless it is set");
+}
+
+static u32 inverse_of(u32 bits)
+{
+    return iso_f32_bits(iso_div(1.0f, iso_bits_f32(bits)));
 }
 
 static void check_settings(Attending *a)
@@ -224,6 +239,8 @@ static void check_settings(Attending *a)
     for (int i = 0; i < a->block->settings.n; i++)
         read_setting(a, &a->block->settings.v[i]);
     check_together(a);
+    if (a->out->rounded)
+        a->out->inverse = inverse_of(a->out->capped ? a->out->cap : a->out->scale);
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */

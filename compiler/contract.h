@@ -85,6 +85,8 @@ typedef struct Attend {
     i64 block, split;               /* keys */
     bool capped;
     u32 scale, cap;                 /* f32 patterns */
+    bool rounded;                   /* maxima */
+    u32 inverse;                    /* with them: 1 over what a score times is an exponent */
     FnId exp2;
     DType weights;
     bool causal;

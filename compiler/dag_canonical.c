@@ -121,6 +121,8 @@ void dag_print_attend(const Attend *attend, Text *out)
                 dtype_name(attend->weights), attend->causal ? "causal" : "none");
     if (attend->window)
         text_printf(out, " window %lld", (long long)attend->window);
+    if (attend->rounded)
+        text_printf(out, " maxima rounded");
 }
 
 int draw_param(const Draw *draw, int which)
@@ -235,6 +237,14 @@ Digest dag_node_id(const AtomOrder *order, const Op *op, const DagNode *node, Ar
 static bool fn_has_text(FnId fn)
 {
     return fn != FN_SQRT && fn != FN_MINIMUM && fn != FN_MAXIMUM;
+}
+
+static bool has_rounded_maxima(const OpDag *op)
+{
+    for (int i = 0; i < op->nodes.n; i++)
+        if (op->nodes.v[i]->kind == DAG_ATTEND && op->nodes.v[i]->attend->rounded)
+            return true;
+    return false;
 }
 
 static bool uses_function_text(const OpDag *op)
@@ -358,6 +368,8 @@ void dag_canonical(const Dag *dag, const OpDag *op, Text *out)
         class_text(dag->contract, out);
     if (uses_function_text(op))
         function_text(out->arena, out);
+    if (has_rounded_maxima(op))
+        dag_file_text("iso_rounded.cuh", out);
     tensors_text(&order, "param", op->op->params, op->op->n_params, out);
     tensors_text(&order, "result", op->op->results, op->op->n_results, out);
     for (int i = 0; i < op->nodes.n; i++) {

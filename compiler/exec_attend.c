@@ -4,6 +4,7 @@
 
 #include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
+#include "device/iso_rounded.cuh"
 
 #include <string.h>
 
@@ -144,11 +145,32 @@ static void see(const Attending *a, Stored *s, i64 key)
 
 /* ---- a block --------------------------------------------------------------------------------- */
 
-/* Exponents of 2. */
+/* What times this is an exponent of 2. */
+static float by(const Attending *a)
+{
+    return iso_bits_f32(a->attend->capped ? a->attend->cap : a->attend->scale);
+}
+
+/* Exponents of 2; with rounded maxima, what is one times `by`. */
 static float scaled(const Attending *a, float score)
 {
-    float t = iso_mul(score, iso_bits_f32(a->attend->scale));
-    return a->attend->capped ? iso_mul(iso_tanh(t), iso_bits_f32(a->attend->cap)) : t;
+    if (a->attend->capped)
+        score = iso_tanh(iso_mul(score, iso_bits_f32(a->attend->scale)));
+    return a->attend->rounded ? score : iso_mul(score, by(a));
+}
+
+/* Of a block whose `scaled` has this maximum. */
+static float block_most(const Attending *a, float most)
+{
+    return a->attend->rounded ? iso_rounded_most(iso_mul(most, by(a))) : most;
+}
+
+static float weight(const Attending *a, float x, float m)
+{
+    if (!a->attend->rounded)
+        return exponential(a, iso_sub(x, m));
+    return iso_rounded_weight(x, by(a), iso_bits_f32(a->attend->inverse), m,
+                              a->attend->exp2 == FN_EXP2_D3 ? 3 : 6);
 }
 
 /* The block's exponents, and their maximum. What stands beside a seen key in its panel is computed
@@ -166,7 +188,7 @@ static float block_scores(Attending *a, i64 block, Range seen)
         a->scores[i] = scaled(a, a->scores[i]);
         most = i == seen.lo - block ? a->scores[i] : iso_max(most, a->scores[i]);
     }
-    return most;
+    return block_most(a, most);
 }
 
 /* What is absent leaves the other as it is. */
@@ -244,9 +266,11 @@ static void attend_block(Attending *a, i64 block, Range seen, Triple *split, Lan
     float most = block_scores(a, block, seen), m = first ? most : iso_max(split->m, most);
     float alpha = first ? 1 : exponential(a, iso_sub(split->m, m));
     for (i64 i = seen.lo - block; i < seen.hi - block; i++)
-        a->weights[i] = exponential(a, iso_sub(a->scores[i], m));
+        a->weights[i] = weight(a, a->scores[i], m);
     block_sums(a, block, seen, &sums);
     for (int lane = 0; lane < LANES; lane++) {
+        if (a->attend->rounded)
+            sums.sum[lane] = iso_rounded_sum(sums.sum[lane], m);
         if (lanes->has[lane])
             lanes->sum[lane] = iso_mul(lanes->sum[lane], alpha);
         add_present(&lanes->has[lane], &lanes->sum[lane], sums.has[lane], sums.sum[lane]);
@@ -470,12 +494,16 @@ static void put_row(const Attending *a, const Triple *total, const i64 *stride, 
                               : iso_bits_f32(0xFF800000u);
         return;
     }
+    float inverse = iso_div(1.0f, total->present ? total->l : 1.0f);
     exec_strides(&a->scope->space, a->attend->values, own);
     exec_walk(&walk, &a->scope->space, a->attend->values, 2, (const i64 *const[]){stride, own});
     while (exec_walk_next(&walk))
-        for (i64 i = 0; i < walk.inner; i++)
-            out[walk.offset[0] + i * walk.step[0]] =
-                total->present ? iso_div(total->o[walk.offset[1] + i * walk.step[1]], total->l) : 0;
+        for (i64 i = 0; i < walk.inner; i++) {
+            float o = total->o[walk.offset[1] + i * walk.step[1]];
+            out[walk.offset[0] + i * walk.step[0]] = !total->present ? 0
+                                                     : a->attend->rounded ? iso_mul(o, inverse)
+                                                                          : iso_div(o, total->l);
+        }
 }
 
 typedef struct RowPlace {

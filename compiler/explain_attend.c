@@ -20,7 +20,8 @@ static void write_scores(const Contract *contract, const DagNode *node, Text *ou
         text_printf(out, ", then tanh(t) * ");
         dag_print_constant(DT_F32, a->cap, out);
     }
-    text_printf(out, ": an exponent of 2, f32, each product rounded\n");
+    text_printf(out, ": an exponent of 2, %s\n", a->rounded ? "its last product part of fmas"
+                                                            : "f32, each product rounded");
 }
 
 static void write_keys(const Attend *a, Text *out)
@@ -39,9 +40,12 @@ static void write_block(const Contract *contract, const Attend *a, Text *out)
 {
     const char *exp2 = dag_fn_name(a->exp2);
     int group = contract->numerics->group;
-    text_printf(out, "  in a split, block by block, m the maximum of t so far:\n"
+    text_printf(out, "  in a split, block by block, m the maximum of t so far%s:\n"
                 "    weight = %s(t - m), f32; what was before is multiplied by %s(old m - m)\n",
-                exp2, exp2);
+                a->rounded ? ", of each block's rounded to a multiple of 8" : "", exp2, exp2);
+    if (a->rounded)
+        text_printf(out, "    (n = round(t - m), r = t - (n + m), an fma each; n is added to the "
+                         "exponent of the\n    polynomial of r; t is at least m - 124)\n");
     text_printf(out,
                 "    sum: of the f32 weights, lanes 4 by 2 { split 4 { chain add } pairwise } of "
                 "the block;\n"
@@ -52,9 +56,11 @@ static void write_block(const Contract *contract, const Attend *a, Text *out)
 
 static void write_result(const DagNode *node, const char *before, Text *out)
 {
-    text_printf(out, node->lse ? "%s m * ln 2 + log(sum); -inf for a row without keys\n"
-                               : "%s value / sum, one division; +0 for a row without keys\n",
-                before);
+    const char *quotient = node->attend->rounded ? "value * (1 / sum)"
+                                                 : "value / sum, one division";
+    text_printf(out, "%s ", before);
+    text_printf(out, node->lse ? "m * ln 2 + log(sum); -inf for a row without keys\n"
+                               : "%s; +0 for a row without keys\n", quotient);
 }
 
 void explain_attend(const Contract *contract, const DagNode *node, Str name, Str like, Text *out)

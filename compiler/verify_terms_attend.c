@@ -52,6 +52,63 @@ static u64 fall(const Attending *a, u64 x, u64 m)
     return exponential(a, terms_binary(PTX_SUB, x, m));
 }
 
+/* ---- rounded maxima: iso_rounded.cuh --------------------------------------------------------- */
+
+#define ROUNDER 0x4b400000u    /* 0x1.8p23 */
+#define BY_EIGHT 0x4cc00000u   /* 0x1.8p26 */
+#define OVERFLOWS 0x74800000u  /* 0x1p106 */
+#define ONE 0x3f800000u
+
+static u64 fused(u64 x, u64 y, u64 z)
+{
+    const u64 args[] = {x, y, z};
+    return ptx_term_f32(PTX_FMA, args, 3);
+}
+
+static u64 by(const Attending *a)
+{
+    return ptx_term_const(a->attend->capped ? a->attend->cap : a->attend->scale);
+}
+
+static u64 rounded_most(const Attending *a, u64 most)
+{
+    u64 x = terms_binary(PTX_MUL, most, by(a)), eight = ptx_term_const(BY_EIGHT);
+    u64 n = terms_binary(PTX_SUB, terms_binary(PTX_ADD, x, eight), eight);
+    return fused(terms_binary(PTX_MUL, x, ptx_term_const(OVERFLOWS)), ptx_term_const(0), n);
+}
+
+static u64 rounded_raise(u64 p, u64 rounded)
+{
+    const u64 shift[] = {rounded, ptx_term_const(23)};
+    u64 n = ptx_term_node(ptx_term_operation(PTX_SHL, PTX_T_B32, PTX_T_NONE, 0), false, shift, 2);
+    const u64 sum[] = {n, p};
+    return ptx_term_node(ptx_term_operation(PTX_ADD, PTX_T_S32, PTX_T_NONE, 0), false, sum, 2);
+}
+
+/* Of the exponential's polynomial. */
+static u64 near_zero(const Attending *a, u64 r)
+{
+    static const u32 d6[] = {0x3920bd38, 0x3aaf84a4, 0x3c1d96e9, 0x3d6357bd,
+                             0x3e75fdee, 0x3f317218, ONE};
+    static const u32 d3[] = {0x3d61512b, 0x3e780628, 0x3f317afd, ONE};
+    int degree = a->attend->exp2 == FN_EXP2_D3 ? 3 : 6;
+    const u32 *c = degree == 3 ? d3 : d6;
+    u64 p = ptx_term_const(c[0]);
+    for (int k = 1; k <= degree; k++)
+        p = fused(p, r, ptx_term_const(c[k]));
+    return p;
+}
+
+static u64 rounded_weight(const Attending *a, u64 u, u64 m)
+{
+    u64 base = terms_binary(PTX_SUB, ptx_term_const(ROUNDER), m);
+    u64 least = terms_binary(PTX_MUL, terms_binary(PTX_SUB, m, ptx_term_const(0x42f80000)),
+                             ptx_term_const(a->attend->inverse));
+    u64 v = terms_binary(PTX_MAX, u, least), t = fused(v, by(a), base);
+    u64 r = fused(v, by(a), terms_binary(PTX_SUB, base, t));
+    return rounded_raise(near_zero(a, r), t);
+}
+
 /* What is absent leaves the other as it is. */
 static u64 added(u64 a, u64 b)
 {
@@ -108,11 +165,11 @@ static u64 score(const Attending *a, i64 key)
         }
         acc = ptx_term_step(acc, sum, true);
     }
-    u64 t = terms_binary(PTX_MUL, acc, ptx_term_const(a->attend->scale));
-    if (a->attend->capped)
-        t = terms_binary(PTX_MUL, terms_function(a->terms, FN_TANH, &t),
-                         ptx_term_const(a->attend->cap));
-    return t;
+    if (a->attend->capped) {
+        acc = terms_binary(PTX_MUL, acc, ptx_term_const(a->attend->scale));
+        acc = terms_function(a->terms, FN_TANH, &acc);
+    }
+    return a->attend->rounded ? acc : terms_binary(PTX_MUL, acc, by(a));
 }
 
 /* ---- a split --------------------------------------------------------------------------------- */
@@ -134,21 +191,26 @@ static void block_sums(const Attending *a, const Block *b, const u64 *weight, u6
 static void attend_block(Attending *a, Block *b, u64 *m, u64 *lane)
 {
     i64 n = b->hi - b->lo;
-    u64 *t = arena_array(a->terms->arena, u64, n), sums[LANES], before = *m;
+    u64 *t = arena_array(a->terms->arena, u64, n), sums[LANES], before = *m, most = 0;
     for (i64 i = 0; i < n; i++) {
         t[i] = score(a, b->lo + i);
-        *m = *m ? terms_binary(PTX_MAX, *m, t[i]) : t[i];
+        most = most ? terms_binary(PTX_MAX, most, t[i]) : t[i];
     }
+    most = a->attend->rounded ? rounded_most(a, most) : most;
+    *m = before ? terms_binary(PTX_MAX, before, most) : most;
     b->alpha = before ? fall(a, before, *m) : TERM_CONCRETE;
     b->weight = arena_array(a->terms->arena, u64, n);
     for (i64 i = 0; i < n; i++) {
-        t[i] = fall(a, t[i], *m);
+        t[i] = a->attend->rounded ? rounded_weight(a, t[i], *m) : fall(a, t[i], *m);
         b->weight[i] = ptx_term_factor(terms_narrow(a->attend->weights, t[i]));
     }
     block_sums(a, b, t, sums);
-    for (int k = 0; k < LANES; k++)
+    for (int k = 0; k < LANES; k++) {
+        if (a->attend->rounded && sums[k])
+            sums[k] = fused(*m, ptx_term_const(0), sums[k]);
         lane[k] = added(lane[k] && b->alpha ? terms_binary(PTX_MUL, lane[k], b->alpha) : lane[k],
                         sums[k]);
+    }
 }
 
 static i64 least(i64 a, i64 b)
@@ -287,6 +349,8 @@ static u64 value(const Attending *a)
     }
     if (r->sunk)
         o = terms_binary(PTX_MUL, o, r->sunk);
+    if (a->attend->rounded)
+        return terms_binary(PTX_MUL, o, terms_binary(PTX_DIV, ptx_term_const(ONE), r->l));
     return terms_binary(PTX_DIV, o, r->l);
 }
 

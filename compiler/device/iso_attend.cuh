@@ -18,6 +18,7 @@
 #include "iso_abi.cuh"
 #include "iso_fn.cuh"
 #include "iso_prim.cuh"
+#include "iso_rounded.cuh"
 
 enum {
     ISO_ATTEND_BLOCK = 128,
@@ -36,6 +37,46 @@ template <int Line> struct IsoAttendTile {
         return base + line * pitch + chunk * 16;
     }
 };
+
+// --- what `maxima rounded` changes ---
+
+// What times this is an exponent.
+template <class Op> ISO_INLINE float iso_attend_by() {
+    return iso_bits_f32(Op::capped ? Op::cap : Op::scale);
+}
+
+// An exponent of 2, or what is one times that.
+template <class Op> ISO_INLINE float iso_attend_scaled(float score) {
+    if constexpr (Op::capped) {
+        float x = iso_tanh(iso_mul(score, iso_bits_f32(Op::scale)));
+        return Op::rounded ? x : iso_mul(x, iso_attend_by<Op>());
+    }
+    return Op::rounded ? score : iso_mul(score, iso_attend_by<Op>());
+}
+
+template <class Op> ISO_INLINE float iso_attend_rounded(float most) {
+    return iso_rounded_most(iso_mul(most, iso_attend_by<Op>()));
+}
+
+template <class Op> ISO_INLINE float iso_attend_weight(float x, float m) {
+    if constexpr (Op::rounded) {
+        return iso_rounded_weight(x, iso_attend_by<Op>(), iso_bits_f32(Op::inverse), m, Op::degree);
+    }
+    return Op::weight(iso_sub(x, m));
+}
+
+// A row with no key so far has no maximum, and sums of zeros.
+template <class Op> ISO_INLINE float iso_attend_sum(float x, float m) {
+    if constexpr (Op::rounded) {
+        float sum = iso_rounded_sum(x, m);
+        return m == iso_bits_f32(0xFF800000u) ? x : sum;
+    }
+    return x;
+}
+
+template <class Op> ISO_INLINE float iso_attend_value(float o, float l, float inverse) {
+    return Op::rounded ? iso_mul(o, inverse) : iso_div(o, l);
+}
 
 template <class Op> struct IsoAttendPlan {
     static constexpr int rows = 16 * Op::row_tiles;
@@ -262,14 +303,6 @@ template <class Op> struct IsoAttend {
         return key >= lo[i][h] && key < hi[i][h];
     }
 
-    ISO_INLINE float scaled(float score) {
-        float t = iso_mul(score, iso_bits_f32(Op::scale));
-        if constexpr (Op::capped) {
-            t = iso_mul(iso_tanh(t), iso_bits_f32(Op::cap));
-        }
-        return t;
-    }
-
     // Exponents of 2 in place of scores; the block's maximum of each row goes to shared memory. An
     // unseen key stands back as -inf, which no maximum minds.
     __device__ __forceinline__ void find_most(Scores &s, int key0) {
@@ -285,7 +318,7 @@ template <class Op> struct IsoAttend {
                 for (int n = 0; n < 4; ++n) {
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
-                        float t = scaled(s[i][n][2 * h + e]);
+                        float t = iso_attend_scaled<Op>(s[i][n][2 * h + e]);
                         s[i][n][2 * h + e] = t;
                         most = is_seen(i, h, key0 + n * 8 + e) ? iso_max(most, t) : most;
                     }
@@ -310,14 +343,18 @@ template <class Op> struct IsoAttend {
                     alpha[i][h] = 1.0f;
                     continue;
                 }
-                float most = m[i][h];
+                float most = Op::rounded ? iso_bits_f32(0xFF800000u) : m[i][h];
+                bool here = sees(i, h, block, block + ISO_ATTEND_BLOCK);
 #pragma unroll
                 for (int w = 0; w < ISO_ATTEND_WARPS; ++w) {
                     most = iso_max(most, shared.most[w][r]);
                 }
+                if constexpr (Op::rounded) {
+                    float next = iso_attend_rounded<Op>(most);
+                    most = iso_max(m[i][h], here ? next : iso_bits_f32(0xFF800000u));
+                }
                 float fall = Op::weight(iso_sub(m[i][h], most));
-                bool counts = sees(i, h, block / Op::split * Op::split, block) &&
-                              sees(i, h, block, block + ISO_ATTEND_BLOCK);
+                bool counts = sees(i, h, block / Op::split * Op::split, block) && here;
                 alpha[i][h] = counts ? fall : 1.0f;
                 m[i][h] = most;
             }
@@ -348,7 +385,7 @@ template <class Op> struct IsoAttend {
                     float w[2];
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
-                        float x = Op::weight(iso_sub(s[i][n][2 * h + e], m[i][h]));
+                        float x = iso_attend_weight<Op>(s[i][n][2 * h + e], m[i][h]);
                         w[e] = is_seen(i, h, key0 + n * 8 + e) ? x : 0.0f;
                         part = iso_add(part, w[e]);
                     }
@@ -372,7 +409,8 @@ template <class Op> struct IsoAttend {
                 }
                 float left = iso_add(shared.part[0][own][r], shared.part[1][own][r]);
                 float right = iso_add(shared.part[2][own][r], shared.part[3][own][r]);
-                sum[i][h] = iso_add(iso_mul(sum[i][h], alpha[i][h]), iso_add(left, right));
+                float x = iso_attend_sum<Op>(iso_add(left, right), m[i][h]);
+                sum[i][h] = iso_add(iso_mul(sum[i][h], alpha[i][h]), x);
             }
         }
     }
@@ -564,12 +602,13 @@ template <class Op> struct IsoAttend {
         const IsoView &to = args.o;
         typename Op::Value *row = (typename Op::Value *)to.ptr + head * to.stride[1] +
                                   shared.token[r] * to.stride[0] + shared.member[r] * to.stride[2];
+        float inverse = Op::rounded ? iso_div(1.0f, total_l[i][h]) : 0.0f;
 #pragma unroll
         for (int n = 0; n < Plan::columns; ++n) {
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 int column = (warp * Plan::columns + n) * 8 + lane % 4 * 2 + e;
-                float x = iso_div(total_o[i][n][2 * h + e], total_l[i][h]);
+                float x = iso_attend_value<Op>(total_o[i][n][2 * h + e], total_l[i][h], inverse);
                 row[column * to.stride[4]] = Op::value(any ? x : 0.0f);
             }
         }

@@ -27,6 +27,12 @@ ISO_INLINE unsigned long long iso_attend_desc(unsigned low) {
     return (unsigned long long)(1u << 30 | 1024 >> 4) << 32 | low;
 }
 
+// What is the same in all lanes, so that ptxas sees it: wgmma takes its descriptors from uniform
+// registers, and each that is not known to be uniform goes through three instructions first.
+ISO_INLINE unsigned iso_attend_uniform(unsigned x) {
+    return __shfl_sync(0xFFFFFFFFu, x, 0);
+}
+
 // The exponential of numbers that are not above 0, or NaN, stage by stage: in a row of independent
 // instructions none waits for the one before.
 template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
@@ -68,6 +74,43 @@ template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
         for (int i = 0; i < N; ++i) {
             x[i] = iso_scale_once(p[i], t[i]);
         }
+    }
+}
+
+// iso_rounded_weight, stage by stage.
+template <class Op, int N> ISO_INLINE void iso_attend_rounded_weights(float (&x)[N], float m) {
+    constexpr float d6[] = {0x1.417a7p-13f,  0x1.5f0948p-10f, 0x1.3b2dd2p-7f, 0x1.c6af7ap-5f,
+                            0x1.ebfbdcp-3f, 0x1.62e43p-1f,   1.0f};
+    constexpr float d3[] = {0x1.c2a256p-5f, 0x1.f00c5p-3f, 0x1.62f5fap-1f, 1.0f};
+    float t[N], p[N], by = iso_attend_by<Op>();
+    float least = iso_rounded_least(m, iso_bits_f32(Op::inverse)), base = iso_sub(ISO_ROUNDER, m);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = iso_max(x[i], least);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        t[i] = iso_fma(x[i], by, base);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        p[i] = iso_sub(base, t[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = iso_fma(x[i], by, p[i]);
+        p[i] = Op::degree == 6 ? d6[0] : d3[0];
+    }
+#pragma unroll
+    for (int k = 1; k <= Op::degree; ++k) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            p[i] = iso_fma(p[i], x[i], Op::degree == 6 ? d6[k] : d3[k < 4 ? k : 3]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = iso_rounded_raise(p[i], t[i]);
     }
 }
 
@@ -118,7 +161,8 @@ template <class Op> struct IsoAttendConsumer {
     // The keys that a row sees.
     __device__ __forceinline__ int2 keys_of(int h) const {
         int at = token_of(h);
-        return is_of(h) ? make_int2(shared.lo[at], shared.hi[at]) : make_int2(0, 0);
+        int2 keys = make_int2(iso_attend_peek(&shared.lo[at]), iso_attend_peek(&shared.hi[at]));
+        return is_of(h) ? keys : make_int2(0, 0);
     }
     // Whether a row sees a key in [from, to).
     ISO_INLINE bool sees(int2 keys, int from, int to) {
@@ -141,22 +185,24 @@ template <class Op> struct IsoAttendConsumer {
     }
 
     __device__ __forceinline__ void multiply_keys(int stage) {
-        unsigned a = iso_attend_desc_low(smem() + group() * 8192, 16);
-        unsigned b = iso_attend_desc_low(smem() + Plan::k_at + stage * Plan::k_bytes, 16);
+        unsigned q = iso_attend_desc_low(smem() + group() * 8192, 16);
+        unsigned k = iso_attend_desc_low(smem() + Plan::k_at + stage * Plan::k_bytes, 16);
+        unsigned a = iso_attend_uniform(q), b = iso_attend_uniform(k);
         iso_pin(s);
         iso_wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < Plan::steps; ++k) {
-            int at = (k / 4 * ISO_ATTEND_PANEL + k % 4 * 32) >> 4;
+        for (int i = 0; i < Plan::steps; ++i) {
+            int at = (i / 4 * ISO_ATTEND_PANEL + i % 4 * 32) >> 4;
             IsoWgmma<ISO_ATTEND_BLOCK, Op::f16, false, false>::step(
-                s, iso_attend_desc(a + at), iso_attend_desc(b + at), k != 0);
+                s, iso_attend_desc(a + at), iso_attend_desc(b + at), i != 0);
         }
         iso_wgmma_commit();
     }
 
     __device__ __forceinline__ void multiply_values(int stage) {
-        unsigned b = iso_attend_desc_low(smem() + Plan::v_at + stage * Plan::v_bytes,
+        unsigned v = iso_attend_desc_low(smem() + Plan::v_at + stage * Plan::v_bytes,
                                          ISO_ATTEND_PANEL);
+        unsigned b = iso_attend_uniform(v);
         iso_pin(o);
         iso_wgmma_fence();
 #pragma unroll
@@ -200,10 +246,7 @@ template <class Op> struct IsoAttendConsumer {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 int at = element(h, j, i);
-                float t = iso_mul(s[at], iso_bits_f32(Op::scale));
-                if constexpr (Op::capped) {
-                    t = iso_mul(iso_tanh(t), iso_bits_f32(Op::cap));
-                }
+                float t = iso_attend_scaled<Op>(s[at]);
                 s[at] = t;
                 float hidden = is_seen<Mixed>(at, key0, keys) ? t : iso_bits_f32(0xFF800000u);
                 most[j] = i == 0 ? hidden : iso_max(most[j], hidden);
@@ -212,19 +255,27 @@ template <class Op> struct IsoAttendConsumer {
         return iso_max(iso_max(most[0], most[1]), iso_max(most[2], most[3]));
     }
 
-    // Weights of row h in place of exponents, some of each part at a time, and their sum.
+    // Weights of row h in place of exponents, some of each part at a time, and their sum. `never`
+    // is false, which ptxas does not know: with rounded maxima it would begin all of a row's
+    // weights before it ends one, and has no registers for them. `after`: what goes before the row.
     template <bool Mixed>
-    __device__ __forceinline__ float weigh_row(int h, int key0, int2 keys) {
-        constexpr int each = ISO_ATTEND_BATCH / 4;
+    __device__ __forceinline__ float weigh_row(int h, int key0, int2 keys, bool never,
+                                               float after) {
+        constexpr int each = ISO_ATTEND_BATCH / (Op::capped ? 8 : 4);
         float part[4];
 #pragma unroll
         for (int i = 0; i < 8; i += each) {
             float x[4 * each];
 #pragma unroll
             for (int e = 0; e < 4 * each; ++e) {
-                x[e] = iso_sub(s[element(h, e / each, i + e % each)], m[h]);
+                float t = s[element(h, e / each, i + e % each)];
+                x[e] = Op::rounded ? t : iso_sub(t, m[h]);
             }
-            iso_attend_weights<Op>(x);
+            if constexpr (Op::rounded) {
+                iso_attend_rounded_weights<Op>(x, never ? i == 0 ? after : part[3] : m[h]);
+            } else {
+                iso_attend_weights<Op>(x);
+            }
 #pragma unroll
             for (int e = 0; e < each; ++e) {
 #pragma unroll
@@ -243,12 +294,10 @@ template <class Op> struct IsoAttendConsumer {
     template <bool First>
     __device__ __forceinline__ void weigh(int block, bool starts) {
         int key0 = First ? block + lane() % 4 * 2 : 0;
-        int2 keys[2];
         float most[2], fall[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            keys[h] = First ? keys_of(h) : make_int2(0, 0);
-            most[h] = most_of<First>(h, key0, keys[h]);
+            most[h] = most_of<First>(h, key0, First ? keys_of(h) : make_int2(0, 0));
         }
 #pragma unroll
         for (int by = 1; by <= 2; ++by) {
@@ -259,18 +308,26 @@ template <class Op> struct IsoAttendConsumer {
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
+            if constexpr (Op::rounded) {
+                float next = iso_attend_rounded<Op>(most[h]);
+                bool here = !First || sees(keys_of(h), block, block + ISO_ATTEND_BLOCK);
+                most[h] = here ? next : most[h];
+            }
             most[h] = iso_max(m[h], most[h]);
             fall[h] = iso_sub(m[h], most[h]);
             m[h] = most[h];
         }
         iso_attend_weights<Op>(fall);
+        bool never = Op::rounded && range_lo() < 0;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            bool counts = First ? sees(keys[h], block / Op::split * Op::split, block) &&
-                                      sees(keys[h], block, block + ISO_ATTEND_BLOCK)
+            int2 keys = First ? keys_of(h) : make_int2(0, 0);
+            bool counts = First ? sees(keys, block / Op::split * Op::split, block) &&
+                                      sees(keys, block, block + ISO_ATTEND_BLOCK)
                                 : !starts;
             alpha[h] = counts ? fall[h] : 1.0f;
-            float x = weigh_row<First>(h, key0, keys[h]);
+            float x = weigh_row<First>(h, key0, keys, never, h == 0 ? m[0] : sum[0]);
+            x = iso_attend_sum<Op>(x, m[h]);
             sum[h] = iso_add(iso_mul(sum[h], alpha[h]), x);
         }
     }
@@ -282,10 +339,13 @@ template <class Op> struct IsoAttendConsumer {
         }
     }
 
+    // Rounded maxima seldom rise; 1 changes nothing.
     __device__ __forceinline__ void scale_out() {
+        if (!Op::rounded || alpha[0] != 1.0f || alpha[1] != 1.0f) {
 #pragma unroll
-        for (int i = 0; i < regs; ++i) {
-            o[i] = iso_mul(o[i], alpha[i / 2 % 2]);
+            for (int i = 0; i < regs; ++i) {
+                o[i] = iso_mul(o[i], alpha[i / 2 % 2]);
+            }
         }
     }
 
@@ -380,29 +440,67 @@ template <class Op> struct IsoAttendConsumer {
         }
     }
 
-    // --- runs of blocks: all but single ones are seen by all rows ---
+    // --- blocks ---
 
-    __device__ __forceinline__ void first_block(int block) {
-        IsoAttendPlace at = IsoAttendPlace::of(n);
+    // What is of the split from `block` on, in place of the one before, whose values are whole.
+    __device__ __forceinline__ void cross_border(int block, const float (&last_m)[2],
+                                                 const float (&last_sum)[2]) {
+        end_split(block - Op::split, last_m, last_sum);
+        keep_total();
+        clear_out();
+    }
+
+    // A block that not all rows may see, or that begins. `after`: beside its scores, the values of
+    // the block before.
+    __device__ __forceinline__ void edge_block(int block, bool after) {
+        IsoAttendPlace at = IsoAttendPlace::of(n + after), before = IsoAttendPlace::of(n);
         iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
-        wait_turn();
-        multiply_keys(at.stage);
-        pass_turn();
-        iso_wgmma_wait<0>();
-        iso_pin(s);
+        if (after) {
+            iso_mbar_wait(iso_shared(&shared.v_full[before.stage]), before.phase);
+            wait_turn();
+            multiply_keys(at.stage);
+            multiply_values(before.stage);
+            pass_turn();
+            iso_wgmma_wait<0>();
+            iso_pin(s);
+            iso_pin(o);
+            release(shared.v_empty, before.stage);
+            ++n;
+            if (block % Op::split == 0) {
+                cross_border(block, m, sum);
+                m[0] = m[1] = iso_bits_f32(0xFF800000u);
+                sum[0] = sum[1] = 0.0f;
+            }
+        } else {
+            wait_turn();
+            multiply_keys(at.stage);
+            pass_turn();
+            iso_wgmma_wait<0>();
+            iso_pin(s);
+        }
         release(shared.k_empty, at.stage);
         weigh<true>(block, false);
         pack();
         scale_out();
     }
 
+    // The scores of a block that all rows see beside the values of the one before; between them may
+    // be the border of splits.
+    // Whether the keys of the block that is passed as number `keys`, and the values of the one
+    // before, are there.
+    __device__ __forceinline__ bool are_there(int keys) {
+        IsoAttendPlace k = IsoAttendPlace::of(keys), v = IsoAttendPlace::of(keys - 1);
+        return iso_mbar_try(iso_shared(&shared.k_full[k.stage]), k.phase) &
+               iso_mbar_try(iso_shared(&shared.v_full[v.stage]), v.phase);
+    }
 
-    // The scores of a block beside the values of the one before; between them may be the border of
-    // splits.
-    __device__ __forceinline__ void next_block(int block) {
+    // `there`: are_there for this block; then for the next one, asked under other work.
+    __device__ __forceinline__ void next_block(int block, bool &there) {
         IsoAttendPlace before = IsoAttendPlace::of(n), at = IsoAttendPlace::of(n + 1);
-        iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
-        iso_mbar_wait(iso_shared(&shared.v_full[before.stage]), before.phase);
+        if (!there) {
+            iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
+            iso_mbar_wait(iso_shared(&shared.v_full[before.stage]), before.phase);
+        }
         wait_turn();
         multiply_keys(at.stage);
         multiply_values(before.stage);
@@ -428,11 +526,10 @@ template <class Op> struct IsoAttendConsumer {
         iso_wgmma_wait<0>();
         iso_pin(o);
         release(shared.v_empty, before.stage);
+        there = are_there(n + 2);
         pack();
         if (starts) {
-            end_split(block - Op::split, last_m, last_sum);
-            keep_total();
-            clear_out();
+            cross_border(block, last_m, last_sum);
         } else {
             scale_out();
         }
@@ -592,7 +689,9 @@ template <class Op> struct IsoAttendConsumer {
         ((float *)args.lse.ptr)[place_in(args.lse, h)] = any ? x : iso_bits_f32(0xFF800000u);
     }
 
-    __device__ __forceinline__ void store_values(int column, const float (&l)[2], bool wide) {
+    // `inverse` of l, for rounded maxima.
+    __device__ __forceinline__ void store_values(int column, const float (&l)[2],
+                                                 const float (&inverse)[2], bool wide) {
         Values x;
         unsigned from = totals() + column / 8 * total_step;
 #pragma unroll
@@ -605,7 +704,7 @@ template <class Op> struct IsoAttendConsumer {
             int2 keys = keys_of(h);
 #pragma unroll
             for (int i = 2 * h; i < 16; i += i % 2 ? 3 : 1) {
-                float quotient = iso_div(x[i], l[h]);
+                float quotient = iso_attend_value<Op>(x[i], l[h], inverse[h]);
                 x[i] = keys.x < keys.y ? quotient : 0.0f;
             }
             if constexpr (sizeof(typename Op::Value) == 2) {
@@ -620,7 +719,7 @@ template <class Op> struct IsoAttendConsumer {
 
     // From the thread's own part of shared memory, so that the code exists once.
     __device__ __forceinline__ void store() {
-        float l[2];
+        float l[2], inverse[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float m = shared.total_m[row_of(h)];
@@ -635,11 +734,13 @@ template <class Op> struct IsoAttendConsumer {
                 }
             }
         }
+        inverse[0] = Op::rounded ? iso_div(1.0f, l[0]) : 0.0f;
+        inverse[1] = Op::rounded ? iso_div(1.0f, l[1]) : 0.0f;
         keep_total();
         bool wide = is_wide();
 #pragma unroll 1
         for (int column = 0; column < Op::width; column += 32) {
-            store_values(column, l, wide);
+            store_values(column, l, inverse, wide);
         }
     }
 
@@ -672,29 +773,30 @@ template <class Op> struct IsoAttendConsumer {
         start_split();
     }
 
-    // From `block` on: the end of what goes through one pipeline.
-    ISO_INLINE int end_of_run(int block, bool mixed) {
-        return mixed ? block + ISO_ATTEND_BLOCK
-                     : range_all_hi() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
-    }
-
     ISO_INLINE bool is_mixed(int block) {
         return iso_attend_peek(&range().all_lo) > block ||
                range_all_hi() < block + ISO_ATTEND_BLOCK;
     }
 
+    // A run of blocks goes through one pipeline. What follows a mixed block waits until its values
+    // have been looked at.
     __device__ __forceinline__ void attend(int of) {
         open_sequence(of);
 #pragma unroll 1
         for (int block = range_lo() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
              block < range_hi();) {
-            bool mixed = is_mixed(block);
-            int end = end_of_run(block, mixed);
-            first_block(block);
+            bool after = false, there = false, mixed;
+            do {
+                mixed = is_mixed(block);
+                edge_block(block, after);
+                int whole = range_all_hi() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
+                block += ISO_ATTEND_BLOCK;
 #pragma unroll 1
-            for (block += ISO_ATTEND_BLOCK; block < end; block += ISO_ATTEND_BLOCK) {
-                next_block(block);
-            }
+                for (; !mixed && block < whole; block += ISO_ATTEND_BLOCK) {
+                    next_block(block, there);
+                }
+                after = true;
+            } while (!mixed && block < range_hi());
             last_values(block - ISO_ATTEND_BLOCK, mixed);
             bool last = block >= range_hi();
             if (block % Op::split == 0 || last) {

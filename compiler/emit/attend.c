@@ -52,8 +52,9 @@ static void write_op(KernelText *k)
                 truth(a->lse >= 0));
     writer_line(w, "static constexpr unsigned scale = 0x%08xu, cap = 0x%08xu;", a->computes.scale,
                 a->computes.cap);
-    if (a->choice == ATTEND_WGMMA)
-        writer_line(w, "static constexpr int degree = %d;", weight_degree(a->computes.exp2));
+    writer_line(w, "static constexpr bool rounded = %s;", truth(a->computes.rounded));
+    writer_line(w, "static constexpr unsigned inverse = 0x%08xu;", a->computes.inverse);
+    writer_line(w, "static constexpr int degree = %d;", weight_degree(a->computes.exp2));
     writer_line(w, "typedef %s Value;", expr_held(value));
     Str rounded = expr_round_text(k->arena, value, STR("x"));
     writer_line(w, "ISO_FN float weight(float x) { return %s(x); }",
@@ -96,8 +97,8 @@ static void emit_wgmma(KernelText *k)
     k->threads = WGMMA_THREADS;
     k->bounds = "384, 1";
     k->shared_bytes = wgmma_shared_bytes(&k->kernel->attend);
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\niso_wgmma.cuh\n"
-                   "iso_attend.cuh\niso_attend_tile.cuh\niso_attend_wgmma.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\niso_prim.cuh\n"
+                   "iso_wgmma.cuh\niso_attend.cuh\niso_attend_tile.cuh\niso_attend_wgmma.cuh\n");
     write_op(k);
     writer_line(&k->body, "iso_attend_wgmma<Op>(args, maps);");
 }
@@ -112,10 +113,10 @@ static void emit_mma(KernelText *k)
     k->threads = THREADS;
     k->shared_bytes = shared_bytes(a);
     k->bounds = a->resident == 2 ? "128, 2" : "128";
-    k->files = decode ? STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\n"
-                            "iso_attend.cuh\niso_attend_decode.cuh\n")
-                      : STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\n"
-                            "iso_attend.cuh\n");
+    k->files = decode ? STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\n"
+                            "iso_prim.cuh\niso_attend.cuh\niso_attend_decode.cuh\n")
+                      : STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\n"
+                            "iso_prim.cuh\niso_attend.cuh\n");
     write_op(k);
     writer_line(&k->body, "iso_attend%s<Op>(args);", decode ? "_decode" : "");
 }

@@ -26,13 +26,15 @@
 // --- forms ---
 
 template <int Depth, int Width, int Degree, bool F16, bool Causal, int Window, bool Sinks,
-          bool Capped>
+          bool Capped, bool Rounded = false>
 struct Form {
     static constexpr int depth = Depth, width = Width, row_tiles = 2, ahead = 1, degree = Degree;
     static constexpr int split = 1024, window = Window;
     static constexpr bool f16 = F16, values_f16 = F16;
     static constexpr bool causal = Causal, capped = Capped, sinks = Sinks, lse = true;
+    static constexpr bool rounded = Rounded;
     static constexpr unsigned scale = Capped ? 0x3b03126fu : 0x3e0293eeu, cap = 0x42904396u;
+    static constexpr unsigned inverse = Capped ? 0x3c63239du : 0x40faf232u;
     typedef unsigned short Value;
     ISO_FN float weight(float x) {
         return Degree == 6 ? iso_exp2_d6(x) : Degree == 3 ? iso_exp2_d3(x) : iso_exp2(x);
@@ -457,11 +459,15 @@ int main(int argc, char **argv) {
     Subject d3 = subject<Form<128, 128, 3, false, true, 0, false, false>>("128 d3");
     Subject narrow = subject<Form<64, 64, 6, false, true, 300, true, false>>("64 window");
     Subject capped = subject<Form<96, 64, 0, true, true, 0, false, true>>("96x64 cap");
+    Subject rounded3 = subject<Form<128, 128, 3, false, true, 0, false, false, true>>("rounded d3");
+    Subject rounded6 = subject<Form<64, 128, 6, false, true, 300, true, false, true>>("rounded d6");
+    Subject capped3 = subject<Form<96, 64, 3, true, true, 0, false, true, true>>("rounded cap");
     Subject all = subject<Form<64, 96, 6, true, false, 0, false, false>>("64x96 all");
     if (strcmp(mode, "bits") == 0) {
         bool good = bits(d6, 2, 4);
         good &= bits(d6, 1, 7) & bits(d6, 2, 1) & bits(d3, 1, 8);
         good &= bits(narrow, 1, 5) & bits(capped, 2, 3) & bits(all, 1, 16) & bits(d6, 1, 160);
+        good &= bits(rounded3, 2, 4) & bits(rounded6, 1, 5) & bits(capped3, 2, 3);
         printf(good ? "all equal\n" : "SOME DIFFER\n");
         return !good;
     }
@@ -474,6 +480,7 @@ int main(int argc, char **argv) {
         snprintf(what, sizeof what, "%d x %d causal", 16384 / tokens, tokens);
         speed(d6, batch_long(tokens, 16384 / tokens), false, what);
         speed(d3, batch_long(tokens, 16384 / tokens), false, what);
+        speed(rounded3, batch_long(tokens, 16384 / tokens), false, what);
     }
     Batch paged = batch_long(16384, 1);
     paged.mode = PAGED, paged.piece = 16;

@@ -142,6 +142,32 @@ static inline float ref_exp(const Reference *r, float x)
                                                                           : iso_exp2_d6(x);
 }
 
+static inline float ref_by(const Reference *r)
+{
+    return iso_bits_f32(r->a->capped ? r->a->cap : r->a->scale);
+}
+
+/* `maxima rounded`, as the clause has it. */
+static inline float ref_block_maximum(const Reference *r, float t)
+{
+    float x = iso_mul(t, ref_by(r));
+    return iso_fma(iso_mul(x, 0x1p106f), 0.0f, iso_sub(iso_add(x, 0x1.8p26f), 0x1.8p26f));
+}
+
+static inline float ref_rounded_weight(const Reference *r, float t, float m)
+{
+    float c = ref_by(r), b = iso_sub(0x1.8p23f, m);
+    float v = iso_max(t, iso_mul(iso_sub(m, 124.0f), iso_div(1.0f, c))), n = iso_fma(v, c, b);
+    float rest = iso_fma(v, c, iso_sub(b, n));
+    float p = r->a->exp2 == FN_EXP2_D3 ? iso_exp2_d3(rest) : iso_exp2_d6(rest);
+    return iso_bits_f32(iso_f32_bits(p) + (iso_f32_bits(n) << 23));
+}
+
+static inline float ref_weight(const Reference *r, float t, float m)
+{
+    return r->a->rounded ? ref_rounded_weight(r, t, m) : ref_exp(r, iso_sub(t, m));
+}
+
 static inline float ref_score(const Reference *r, i64 key)
 {
     FdpaElem q[DEPTH], k[DEPTH];
@@ -149,8 +175,10 @@ static inline float ref_score(const Reference *r, i64 key)
         q[i] = fdpa_elem(FDPA_BF16, r->query[i]);
         k[i] = fdpa_elem(FDPA_BF16, content(OF_KEY, r->request, key, r->kv * DEPTH + i));
     }
-    float t = iso_mul(fdpa_step(r->class, q, k, 0), iso_bits_f32(r->a->scale));
-    return r->a->capped ? iso_mul(iso_tanh(t), iso_bits_f32(r->a->cap)) : t;
+    float t = fdpa_step(r->class, q, k, 0);
+    if (r->a->capped)
+        t = iso_tanh(iso_mul(t, iso_bits_f32(r->a->scale)));
+    return r->a->rounded ? t : iso_mul(t, ref_by(r));
 }
 
 static inline bool is_seen(const Reference *r, i64 key)
@@ -163,10 +191,10 @@ static inline float ref_max(const Reference *r, i64 from, i64 to)
     float m = iso_bits_f32(0xFF800000u);
     for (i64 key = from; key < to; key++)
         m = is_seen(r, key) ? iso_max(m, ref_score(r, key)) : m;
-    return m;
+    return r->a->rounded ? ref_block_maximum(r, m) : m;
 }
 
-static inline void ref_sums(Reference *r, i64 block, const float *w, float alpha)
+static inline void ref_sums(Reference *r, i64 block, const float *w, float alpha, float m)
 {
     Maybe lane[4] = {{false, 0}};
     i64 n = r->a->block;
@@ -193,6 +221,8 @@ static inline void ref_sums(Reference *r, i64 block, const float *w, float alpha
     for (int l = 0; l < 4; l++) {
         if (r->lanes[l].has)
             r->lanes[l].x = iso_mul(r->lanes[l].x, alpha);
+        if (r->a->rounded)
+            lane[l].x = iso_fma(m, 0.0f, lane[l].x);
         r->lanes[l] = plus(r->lanes[l], lane[l]);
     }
 }
@@ -233,8 +263,8 @@ static inline void ref_split(Reference *r, i64 from, i64 to)
         m = r->variant == MAXIMUM_FIRST ? ref_max(r, 0, r->hi) : r->present ? iso_max(r->m, m) : m;
         float alpha = r->present ? ref_exp(r, iso_sub(r->m, m)) : 1;
         for (i64 key = block; key < end; key++)
-            w[key - block] = is_seen(r, key) ? ref_exp(r, iso_sub(ref_score(r, key), m)) : 0;
-        ref_sums(r, block, w, alpha);
+            w[key - block] = is_seen(r, key) ? ref_weight(r, ref_score(r, key), m) : 0;
+        ref_sums(r, block, w, alpha, m);
         ref_values(r, block, w, alpha);
         r->m = m;
         r->present = true;
@@ -269,7 +299,7 @@ static inline void ref_row(Reference *r, const float *sink, float *out)
         m = most;
     }
     for (int e = 0; e < DEPTH; e++)
-        out[e] = present ? iso_div(o[e], l) : 0;
+        out[e] = !present ? 0 : r->a->rounded ? iso_mul(o[e], iso_div(1.0f, l)) : iso_div(o[e], l);
     out[DEPTH] = present ? iso_add(iso_mul(m, 0x1.62e43p-1f), iso_log(l))
                          : iso_bits_f32(0xFF800000u);
 }

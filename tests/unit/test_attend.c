@@ -118,6 +118,9 @@ static const Form forms[] = {
     {ATTENTION(SCALE "exp exp2.d3; block 64; split 64;"), false},
     {ATTENTION(SCALE "exp exp2; block 32; split 64; window 37;"), false},
     {ATTENTION("scale 0.05; cap_log2 7.2; block 48; split 144;"), false},
+    {ATTENTION(SCALE "exp exp2.d3; maxima rounded;"), false},
+    {ATTENTION("scale 0.05; cap_log2 7.2; block 48; split 144; maxima rounded;"), false},
+    {SUNK(SMALL "window 21; maxima rounded;"), true},
     {SUNK(SMALL "window 21;"), true},
     {SUNK(SCALE), true},
 };
