@@ -126,6 +126,7 @@ template <class Op> struct IsoAttendConsumer {
     int n;                        // blocks passed
     int tokens;                   // of this thread's rows, 8 apart: 16 bits each
     int sequence;
+    bool fresh;                   // values are of no block yet: what o holds is nobody's
     float m[2], sum[2], alpha[2]; // of the split; sum: of this lane
     float s[64], o[regs];         // scores, then weights, of a block; values
     unsigned p[32];               // weights, rounded
@@ -208,9 +209,10 @@ template <class Op> struct IsoAttendConsumer {
 #pragma unroll
         for (int k = 0; k < ISO_ATTEND_BLOCK / 16; ++k) {
             IsoWgmmaRegs<Op::width, Op::values_f16>::step(
-                o, &p[4 * k], iso_attend_desc(b + (k * 2048 >> 4)));
+                o, &p[4 * k], iso_attend_desc(b + (k * 2048 >> 4)), k > 0 || !fresh);
         }
         iso_wgmma_commit();
+        fresh = false;
     }
 
     // --- weights ---
@@ -413,6 +415,10 @@ template <class Op> struct IsoAttendConsumer {
         int2 low = keys_of(0), high = keys_of(1);
         unsigned weights[32];
         float out[regs];
+        if (fresh) {
+            clear_out();
+            fresh = false;
+        }
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
             weights[i] = p[i];
@@ -445,9 +451,9 @@ template <class Op> struct IsoAttendConsumer {
     // What is of the split from `block` on, in place of the one before, whose values are whole.
     __device__ __forceinline__ void cross_border(int block, const float (&last_m)[2],
                                                  const float (&last_sum)[2]) {
-        end_split(block - Op::split, last_m, last_sum);
+        end_split<Op::window == 0>(block - Op::split, last_m, last_sum);
         keep_total();
-        clear_out();
+        fresh = true;
     }
 
     // A block that not all rows may see, or that begins. `after`: beside its scores, the values of
@@ -567,6 +573,7 @@ template <class Op> struct IsoAttendConsumer {
         m[0] = m[1] = iso_bits_f32(0xFF800000u);
         sum[0] = sum[1] = 0.0f;
         clear_out();
+        fresh = true;
     }
 
     ISO_INLINE unsigned totals() {
@@ -575,7 +582,9 @@ template <class Op> struct IsoAttendConsumer {
     static constexpr int total_step = 256 * 16;
 
     // The values of all splits so far, in place of those of the one from `start` on: joined to
-    // those of the splits before, where both are there.
+    // those of the splits before, where both are there. All: each row sees keys of it, and of those
+    // before if any row does; rows of other sequences may hold anything.
+    template <bool All>
     __device__ __forceinline__ void end_split(int start, const float (&m)[2],
                                               const float (&sum)[2]) {
         float left[2], right[2];
@@ -588,9 +597,9 @@ template <class Op> struct IsoAttendConsumer {
             float pair = iso_add(sum[h], __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1));
             float l = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
             float most = iso_max(total_m, m[h]);
-            int2 keys = keys_of(h);
-            here[h] = sees(keys, start, start + Op::split);
-            before[h] = sees(keys, 0, start);
+            int2 keys = All ? make_int2(0, 0x7FFFFFFF) : keys_of(h);
+            here[h] = All || sees(keys, start, start + Op::split);
+            before[h] = All ? start > 0 : sees(keys, 0, start);
             left[h] = Op::weight(iso_sub(total_m, most));
             right[h] = Op::weight(iso_sub(m[h], most));
             float both = iso_add(iso_mul(total_l, left[h]), iso_mul(l, right[h]));
@@ -609,7 +618,7 @@ template <class Op> struct IsoAttendConsumer {
                     int h = j / 2;
                     float &x = o[4 * i + j];
                     float both = iso_add(iso_mul(total[j], left[h]), iso_mul(x, right[h]));
-                    x = !here[h] ? total[j] : before[h] ? both : x;
+                    x = All ? both : !here[h] ? total[j] : before[h] ? both : x;
                 }
             }
         }
@@ -800,7 +809,7 @@ template <class Op> struct IsoAttendConsumer {
             last_values(block - ISO_ATTEND_BLOCK, mixed);
             bool last = block >= range_hi();
             if (block % Op::split == 0 || last) {
-                end_split((block - 1) / Op::split * Op::split, m, sum);
+                end_split<false>((block - 1) / Op::split * Op::split, m, sum);
                 if (!last) {
                     keep_total();
                     start_split();

@@ -138,8 +138,8 @@ ISO_WGMMA(240, 120, 121, 122, 123, 124)
 ISO_WGMMA(248, 124, 125, 126, 127, 128)
 ISO_WGMMA(256, 128, 129, 130, 131, 132)
 
-// d (m64 x N) = a * b + d with a in registers, as mma has it, and b [k][column] with columns
-// contiguous.
+// d (m64 x N) = a * b + d, or a * b where accumulate is 0, with a in registers, as mma has it, and
+// b [k][column] with columns contiguous.
 template <int N, bool F16> struct IsoWgmmaRegs;
 
 #define ISO_WGMMA_REGS_ASM(n, type, i0, i1, i2, i3, ib, is)                                        \
@@ -147,11 +147,12 @@ template <int N, bool F16> struct IsoWgmmaRegs;
                  "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" ISO_WN_##n   \
                  "}, {%" #i0 ",%" #i1 ",%" #i2 ",%" #i3 "}, %" #ib ", p, 1, 1, 1;\n\t}"            \
                  : ISO_WD_##n                                                                      \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate))
 
 #define ISO_WGMMA_REGS(n, ...)                                                                     \
     template <bool F16> struct IsoWgmmaRegs<n, F16> {                                              \
-        ISO_INLINE void step(float (&d)[n / 2], const unsigned *a, unsigned long long b) {         \
+        ISO_INLINE void step(float (&d)[n / 2], const unsigned *a, unsigned long long b,           \
+                             int accumulate) {                                                     \
             if constexpr (F16) {                                                                   \
                 ISO_WGMMA_REGS_ASM(n, "f16", __VA_ARGS__);                                         \
             } else {                                                                               \
