@@ -47,6 +47,9 @@ static bool tree_fits(Planner *planner, const DagNode *reduce)
         leaf = leaf->child;
     if (leaf->form != TREE_CHAIN && leaf->form != TREE_CHAIN_ADD)
         return plan_misfit(planner, "the parts of its tree are no chains of slots");
+    const Tree *top = reduce->tree;
+    if (top->form == TREE_SPLIT && !top->n_parts && top->join == JOIN_LEFT && top->child == leaf)
+        return true; /* one part after another */
     return count_ops(tree_expand(planner->arena, reduce->tree, places)) <= OPS_MAX ||
            plan_misfit(planner, "its tree has more than %d joins and roundings", OPS_MAX);
 }

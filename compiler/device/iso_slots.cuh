@@ -116,8 +116,27 @@ struct IsoSlotCodes {
     unsigned ops, have; // have: the parts that have a slot
 };
 
-// Of a code: the slot, whether it is the first of its part, and how many operations follow it.
-enum { ISO_SLOTS_SLOT = 31, ISO_SLOTS_FIRST = 32, ISO_SLOTS_OPS = 64 };
+// Of a code: the slot, whether it is the first of its part, and how many operations follow it, or,
+// where all parts are alike, whether it is the last.
+enum { ISO_SLOTS_SLOT = 31, ISO_SLOTS_FIRST = 32, ISO_SLOTS_OPS = 64, ISO_SLOTS_LAST = 64 };
+
+// Trees: operations one by one; parts of Tree::length places, each rounded to Tree::type and joined
+// to those before it; and parts each of which is a root.
+enum IsoSlotTrees { ISO_SLOTS_LISTED, ISO_SLOTS_LEFT, ISO_SLOTS_EACH };
+
+template <class Tree> ISO_FN IsoSlotCodes iso_slots_alike(const IsoSlots &slots)
+{
+    const int lane = threadIdx.x % 32;
+    const int part = lane < slots.n ? slots.place / Tree::length : -1;
+    const int before = __shfl_up_sync(ISO_SLOTS_ALL, part, 1);
+    const int after = __shfl_down_sync(ISO_SLOTS_ALL, part, 1);
+    IsoSlotCodes codes;
+    codes.n = (int)iso_slots_of((unsigned)slots.n, 0);
+    codes.code = slots.slot | (lane == 0 || before != part ? ISO_SLOTS_FIRST : 0) |
+                 (lane == 31 || after != part ? ISO_SLOTS_LAST : 0);
+    codes.ops = codes.have = (unsigned)part;
+    return codes;
+}
 
 // Operations of the tree, one a lane, in the order of their text: parts on whose left side and on
 // whose right side (of a rounding and a root: on which) some slot must stand. An operation follows
@@ -267,7 +286,17 @@ ISO_FN IsoColumns<M, W> iso_slots_sum(const IsoSlotCodes &codes, Stack stack, co
                     acc.v[e] = M::next(acc.v[e], terms, e);
             }
             acc.any = true;
-            if constexpr (Tree::plain)
+            if constexpr (Tree::kind != ISO_SLOTS_LISTED) {
+                if (!(code[j] & ISO_SLOTS_LAST))
+                    continue;
+                iso_slots_round<M, Tree::type>(acc);
+                if constexpr (Tree::kind == ISO_SLOTS_EACH) {
+                    root((int)iso_slots_of(codes.ops, first + j), acc);
+                    acc.any = false;
+                } else if (stack.height > 0) {
+                    iso_slots_pop_join<M, Tree::type>(acc, stack);
+                }
+            } else if constexpr (Tree::plain)
                 iso_slots_joins(acc, stack, code[j] / ISO_SLOTS_OPS);
             else
                 iso_slots_ops<Tree>(acc, stack, iso_slots_of(codes.ops, first + j), root);

@@ -2,7 +2,8 @@
  * at once, in the order of their places, and what of the tree they need is done between them. */
 #include "emit_impl.h"
 
-enum { SLOT_THREADS = 128, WARP = 32, SHARED_MAX = 48 * 1024, BATCH = 4 };
+enum { SLOT_THREADS = 128, WARP = 32, SHARED_MAX = 48 * 1024, BATCH = 4,
+       ROOTS_WRITTEN = 8 };
 
 typedef struct Ordered {
     const DagNode *node;
@@ -293,6 +294,51 @@ typedef struct SlotTree {
     u32 root[MAX_LEAVES]; /* the parts of each */
 } SlotTree;
 
+/* Parts alike, each rounded to `type`, and joined to those before it, or each a root. */
+typedef struct AlikeTree {
+    bool each;
+    DType type;
+    i64 length;
+} AlikeTree;
+
+static bool ops_alike(const JoinOp *op, int n, bool joins, AlikeTree *out, bool first)
+{
+    int rounds = n - joins;
+    DType type = rounds > 0 ? op[0].type : joins ? op[n - 1].type : DT_F32;
+    if (rounds < 0 || rounds > 1 || (rounds && op[0].kind != NODE_ROUND) ||
+        (joins && (op[n - 1].kind != NODE_JOIN || op[n - 1].type != type)))
+        return false;
+    bool same = first || out->type == type;
+    out->type = type;
+    return same;
+}
+
+static bool alike_tree(const RowTree *tree, AlikeTree *out)
+{
+    const JoinProgram *program = &tree->program;
+    const JoinOp *op = program->ops;
+    *out = (AlikeTree){.each = program->n_roots > 1 && program->depth == program->n_roots,
+                       .length = tree->parts[0].len};
+    for (int p = 0; p < tree->n_parts; p++) {
+        bool joins = p > 0 && !out->each;
+        if (tree->parts[p].start != p * out->length || tree->parts[p].len != out->length ||
+            !ops_alike(op, program->n_ops[p], joins, out, p == 0))
+            return false;
+        op += program->n_ops[p];
+    }
+    return true;
+}
+
+static void write_alike(KernelText *k, const AlikeTree *tree, int index)
+{
+    Writer *w = &k->head;
+    writer_open(w, "struct Tree%d", index);
+    writer_line(w, "static constexpr int kind = %s, length = %lld, type = %s;",
+                tree->each ? "ISO_SLOTS_EACH" : "ISO_SLOTS_LEFT", (long long)tree->length,
+                row_type(tree->type));
+    writer_close(w, ";");
+}
+
 static char join_letter(const JoinOp *op)
 {
     static const char joins[DT_COUNT] = {[DT_F32] = '+', [DT_BF16] = 'B', [DT_F16] = 'H'};
@@ -336,6 +382,7 @@ static void write_tree(KernelText *k, const RowTree *tree, const SlotTree *ops, 
     writer_line(w, "__constant__ constexpr int roots%d[] = {%.*s0};", index,
                 STR_FMT(text_str(&roots)));
     writer_open(w, "struct Tree%d", index);
+    writer_line(w, "static constexpr int kind = ISO_SLOTS_LISTED, type = ISO_F32;");
     writer_line(w, "static constexpr bool plain = %s;", plain ? "true" : "false");
     writer_line(w, "ISO_FN const char *text() { return letters%d; }", index);
     writer_line(w, "ISO_FN const int *root() { return roots%d; }", index);
@@ -398,14 +445,32 @@ static void write_root(Summing *s, const DagNode *reduce, const char *monoid, in
     writer_close(w, ";");
 }
 
-static void write_absent(Summing *s, const SlotTree *tree, const char *monoid, int index)
+static void write_absent(Summing *s, const RowTree *tree, const char *monoid, int index)
 {
     Writer *w = &s->c.k->body;
+    SlotTree ops;
+    slot_tree(&tree->program, true, &ops);
     writer_line(w, "const IsoColumns<%s, %d> none = {};", monoid, s->c.width);
-    for (int r = 0; r < tree->n_roots; r++) {
-        writer_line(w, "if (!(codes%d.have & 0x%xu))", index, tree->root[r]);
+    for (int r = 0; r < ops.n_roots; r++) {
+        writer_line(w, "if (!(codes%d.have & 0x%xu))", index, ops.root[r]);
         writer_line(w, "    root%d(%d, none);", index, r);
     }
+}
+
+/* The one root of parts that are joined, or those of parts that no slot is in. */
+static void write_absent_alike(Summing *s, const RowTree *tree, const AlikeTree *alike,
+                               const char *monoid, int index)
+{
+    Writer *w = &s->c.k->body;
+    if (!alike->each) {
+        writer_line(w, "root%d(0, q%d);", index, index);
+        return;
+    }
+    writer_line(w, "const IsoColumns<%s, %d> none = {};", monoid, s->c.width);
+    writer_line(w, "#pragma unroll 1");
+    writer_line(w, "for (int r = 0; r < %d; ++r)", tree->n_parts);
+    writer_line(w, "    if (!__ballot_sync(ISO_SLOTS_ALL, codes%d.have == (unsigned)r))", index);
+    writer_line(w, "        root%d(r, none);", index);
 }
 
 /* The reduce's values, held as its type is. */
@@ -438,9 +503,8 @@ static void write_reduce(Summing *s, int index)
                                 product ? product->args[1] : NULL};
     const char *monoid = row_monoid(reduce->monoid, product != NULL);
     int width = width_of(s, reduce);
-    SlotTree ops;
+    AlikeTree alike;
     Writer *w = &s->c.k->body;
-    slot_tree(&tree->program, kernel->row.roots_out, &ops);
     write_terms(s, values, product ? 2 : 1, width, index);
     write_root(s, reduce, monoid, index);
     writer_line(w, "const IsoColumns<%s, %d> q%d = iso_slots_sum<Tree%d, %s, %d, %lld, %d>("
@@ -450,10 +514,61 @@ static void write_reduce(Summing *s, int index)
                 s->threads, index, index, index);
     s->c.k->census.fma += product != NULL;
     s->c.k->census.add += (!product && reduce->monoid == MONOID_SUM) + tree->program.total_ops;
-    if (kernel->row.roots_out)
-        write_absent(s, &ops, monoid, index);
-    else
+    if (!kernel->row.roots_out)
         write_value(s, reduce, index, index);
+    else if (alike_tree(tree, &alike))
+        write_absent_alike(s, tree, &alike, monoid, index);
+    else
+        write_absent(s, tree, monoid, index);
+}
+
+/* Each root is joined to those before it, and nothing else is done. */
+static bool joins_left(const JoinProgram *program)
+{
+    const JoinOp *op = program->ops;
+    DType type = program->total_ops ? op[program->total_ops - 1].type : DT_F32;
+    for (int r = 0; r < program->n_roots; r++)
+        for (int i = 0; i < program->n_ops[r]; i++, op++)
+            if (r == 0 || program->n_ops[r] > 1 || op->kind != NODE_JOIN || op->type != type)
+                return false;
+    return program->total_ops == program->n_roots - 1;
+}
+
+/* The same by a loop. */
+static void write_joined_left(Summing *s, const char *monoid, int place)
+{
+    const Join *join = &s->c.k->kernel->join;
+    Writer *w = &s->c.k->body;
+    DType type = join->program.ops[join->program.total_ops - 1].type;
+    writer_line(w, "IsoColumns<%s, %d> q0 = {};", monoid, s->c.width);
+    writer_line(w, "int next = 0;");
+    writer_line(w, "#pragma unroll 1");
+    writer_open(w, "for (int source = 0; source < %d; ++source)", join->n_sources);
+    writer_line(w, "#pragma unroll 1");
+    writer_open(w, "for (int r = 0; r < args.source[source].roots; ++r, ++next)");
+    writer_line(w, "const bool any = iso_slots_in(place%d, root_begin[next], root_end[next]);",
+                place);
+    writer_line(w, "const IsoColumns<%s, %d> x = iso_slots_root<%s, %d>(args.source[source], r, "
+                   "column, live ? n : 0, any);", monoid, s->c.width, monoid, s->c.width);
+    writer_line(w, "iso_slots_join<%s, %s>(q0, x);", monoid, row_type(type));
+    writer_close(w, "");
+    writer_close(w, "");
+    s->c.k->census.add++;
+}
+
+static void write_root_ranges(KernelText *k)
+{
+    const Join *join = &k->kernel->join;
+    Text begin = {.arena = k->arena}, end = {.arena = k->arena};
+    for (int r = 0; r < join->n_roots; r++) {
+        const Run *run = &join->runs[r];
+        text_printf(&begin, "%s%lld", r ? ", " : "", (long long)run->start);
+        text_printf(&end, "%s%lld", r ? ", " : "", (long long)(run->start + run->len));
+    }
+    writer_line(&k->head, "__constant__ constexpr int root_begin[] = {%.*s};",
+                STR_FMT(text_str(&begin)));
+    writer_line(&k->head, "__constant__ constexpr int root_end[] = {%.*s};",
+                STR_FMT(text_str(&end)));
 }
 
 /* From the roots that all ranks sent: those are there below which a slot stands. */
@@ -465,6 +580,11 @@ static void write_joined(Summing *s)
     const JoinOp *ops = join->program.ops;
     int place = place_of(s->c.k->kernel, reduce), source = 0, within = 0;
     Stack stack = {0};
+    if (join->n_roots > ROOTS_WRITTEN && joins_left(&join->program)) {
+        write_joined_left(s, monoid, place);
+        write_value(s, reduce, 0, 0);
+        return;
+    }
     for (int r = 0; r < join->n_roots; r++) {
         while (within == join->roots_of_rank[source]) {
             source++;
@@ -472,7 +592,8 @@ static void write_joined(Summing *s)
         }
         writer_line(&s->c.k->body,
                     "IsoColumns<%s, %d> q%d = iso_slots_root<%s, %d>(args.source[%d], %d, "
-                    "column, n, iso_slots_in(place%d, %lld, %lld));", monoid, s->c.width, r,
+                    "column, live ? n : 0, iso_slots_in(place%d, %lld, %lld));", monoid,
+                    s->c.width, r,
                     monoid, s->c.width, source, within++, place, (long long)join->runs[r].start,
                     (long long)(join->runs[r].start + join->runs[r].len));
         stack.v[stack.n++] = r;
@@ -491,7 +612,9 @@ static i64 waiting_bytes(const Summing *s)
     i64 most = 16;
     for (int i = 0; i < row->n_reduces && s->c.k->kernel->family != FAMILY_JOIN; i++) {
         i64 each = (i64)s->c.width * monoid_values(row->reduces[i]->monoid) * 4;
-        i64 bytes = (row->trees[i].program.depth - 1) * each;
+        AlikeTree alike;
+        int depth = alike_tree(&row->trees[i], &alike) ? 2 : row->trees[i].program.depth;
+        i64 bytes = (depth - 1) * each;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -513,12 +636,19 @@ static void write_before(Summing *s)
     writer_line(w, "const unsigned groups = (e%d + %d) / %d;", s->c.inner, WARP * s->c.width - 1,
                 WARP * s->c.width);
     writer_line(w, "const int lane = threadIdx.x %% %d;", WARP);
-    if (kernel->family == FAMILY_JOIN)
+    if (kernel->family == FAMILY_JOIN) {
+        write_root_ranges(s->c.k);
         return;
+    }
     writer_line(w, "__shared__ float4 waiting[%lld];",
                 (long long)(waiting_bytes(s) / 16 * s->threads));
     for (int i = 0; i < kernel->row.n_reduces; i++) {
         SlotTree ops;
+        AlikeTree alike;
+        if (alike_tree(&kernel->row.trees[i], &alike)) {
+            write_alike(s->c.k, &alike, i);
+            continue;
+        }
         slot_tree(&kernel->row.trees[i].program, kernel->row.roots_out, &ops);
         write_tree(s->c.k, &kernel->row.trees[i], &ops, i);
     }
@@ -576,9 +706,14 @@ static void write_row_start(Summing *s)
             writer_line(w, "IsoSlots slots%d;", i);
             writer_line(w, "slots%d.count<%lld>();", i, (long long)s->n);
         }
-        writer_line(w, "const IsoSlotCodes codes%d = iso_slots_codes<Tree%d, %lld>(%s%d, "
-                       "follow%d);", i, i, (long long)s->n, place < 0 ? "slots" : "order",
-                    place < 0 ? i : place, i);
+        AlikeTree alike;
+        if (alike_tree(&kernel->row.trees[i], &alike))
+            writer_line(w, "const IsoSlotCodes codes%d = iso_slots_alike<Tree%d>(%s%d);", i, i,
+                        place < 0 ? "slots" : "order", place < 0 ? i : place);
+        else
+            writer_line(w, "const IsoSlotCodes codes%d = iso_slots_codes<Tree%d, %lld>(%s%d, "
+                           "follow%d);", i, i, (long long)s->n, place < 0 ? "slots" : "order",
+                        place < 0 ? i : place, i);
         write_row_values(s, kernel->row.reduces[i], i);
     }
     if (kernel->family == FAMILY_JOIN || kernel->row.roots_out)
