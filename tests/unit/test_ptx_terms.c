@@ -191,7 +191,7 @@ START_TEST(what_must_be_concrete)
                    "@%p1 st.global.f32 [%d4], %f1;", "depending on an input");
     expect_finding("st.global.u32 [%d7], %r0;", "an address that depends");
     expect_finding("ld.global.u32 %r1, [%d3];\n"
-                   "shfl.sync.down.b32 %r2|%p1, %r0, %r1, 31, -1;", "a distance that depends");
+                   "shfl.sync.down.b32 %r2|%p1, %r0, %r1, 31, -1;", "an operand that depends");
 }
 END_TEST
 
