@@ -13,6 +13,8 @@
 template <int Bm, int Bn, int Stages, int Fused> struct IsoSplitTile {
     static constexpr int bm = Bm, bn = Bn, stages = Stages, fused = Fused;
     static constexpr int near = 0, cluster = 1;     // of the wgmma kernel's ring
+    static constexpr int tail = 4, room = 176;
+    static constexpr bool gathered = false;
 };
 
 template <class Op, class Tile> struct IsoSplitPlan {

@@ -13,8 +13,12 @@
 #include "iso_wgmma.cuh"
 
 // Near: the stack's levels from the lowest on that lie in shared memory, the rest in workspace.
+// tail: steps of 16 k in a leaf's last block; room: words that a thread's accumulators and waiting
+// values may take together; gathered: rows come by copies of threads.
 template <int Bm, int Bn, int Stages, int Near = 0, int Cluster = 1> struct IsoWgmmaTile {
     static constexpr int bm = Bm, bn = Bn, stages = Stages, near = Near, cluster = Cluster;
+    static constexpr int tail = 4, room = 176;
+    static constexpr bool gathered = false;
 };
 
 template <class Op, class Tile> struct IsoWgmmaPlan {
@@ -38,7 +42,7 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
                                    Op::Tree::length == 1 + Op::Tree::roots &&
                                    iso_can_leave_wide<Op>(regs);
     static constexpr int piece_regs = Op::parts * (int)sizeof(typename Op::Sum);
-    static constexpr int pieces = regs / 8, room = (176 - Op::parts * regs) / piece_regs;
+    static constexpr int pieces = regs / 8, room = (Tile::room - Op::parts * regs) / piece_regs;
     static constexpr int kept = !defers ? 0 : pieces < room ? pieces : room;
     // What the CTAs of a cluster have in common, and how their tiles lie.
     static constexpr bool shares_b = Tile::cluster > 1 && Op::parts * Tile::bn > Tile::bm;
@@ -250,13 +254,14 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
 
     // The parts' columns lie side by side in a stage: one product takes all that it can, since each
     // reads its rows of A anew.
+    template <int Steps>
     __device__ __forceinline__ void block(float (&d)[parts][regs], bool first) {
         constexpr int n = Plan::joined * Tile::bn;
         constexpr unsigned a_step = Op::a_trans ? 2048 : 32, b_step = Op::b_trans ? 2048 : 32;
         unsigned offset = ring.stage * Plan::stage_bytes;
         unsigned long long a = iso_wgmma_desc(a_tile + offset, Op::a_trans ? 8192 : 16, 1024);
 #pragma unroll
-        for (int k = 0; k < Plan::bk / 16; ++k) {
+        for (int k = 0; k < Steps; ++k) {
 #pragma unroll
             for (int p = 0; p < parts; p += Plan::joined) {
                 unsigned long long b = iso_wgmma_desc(b_tile + offset + p * Plan::b_bytes,
@@ -277,12 +282,19 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
     }
 
     // One block more; the products of the one before end, and its stage is given back.
-    template <bool Leaves>
-    __device__ __forceinline__ void step(float (&d)[parts][regs], int &previous) {
+    __device__ __forceinline__ void await() {
         iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
+        if constexpr (Tile::gathered) {
+            iso_proxy_fence();
+        }
+    }
+
+    template <bool Leaves, int Steps>
+    __device__ __forceinline__ void step(float (&d)[parts][regs], int &previous) {
+        await();
         pin(d);
         iso_wgmma_fence();
-        block(d, false);
+        block<Steps>(d, false);
         if constexpr (Leaves) {
             later.leave_one(args);
         }
@@ -295,21 +307,26 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
 
     // A leaf's chain, one group of products kept in flight, under which the tile before leaves. The
     // first block stands outside the loops: with its scale a constant 0, ptxas sees that nothing
-    // before it defines d, and does not serialise the products.
+    // before it defines d, and does not serialise the products. A tail comes after another block.
     __device__ __forceinline__ void chain(float (&d)[parts][regs]) {
-        iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
+        constexpr int steps = Plan::bk / 16;
+        int end = Tile::tail < steps ? blocks - 1 : blocks;
+        await();
         pin(d);
         iso_wgmma_fence();
-        block(d, true);
+        block<steps>(d, true);
         int previous = ring.stage, kb = 1;
         ring.template advance<Tile::stages>();
 #pragma unroll 1
-        for (; kb < blocks && later.left > 0; ++kb) {
-            step<true>(d, previous);
+        for (; kb < end && later.left > 0; ++kb) {
+            step<true, steps>(d, previous);
         }
 #pragma unroll 1
-        for (; kb < blocks; ++kb) {
-            step<false>(d, previous);
+        for (; kb < end; ++kb) {
+            step<false, steps>(d, previous);
+        }
+        if constexpr (Tile::tail < steps) {
+            step<false, Tile::tail>(d, previous);
         }
         iso_wgmma_wait<0>();
         pin(d);
@@ -410,7 +427,7 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
 
     __device__ __forceinline__ void leave(int r) {
         later.leave_all(args);
-        IsoPlace at = where.place();
+        auto at = where.place();
         if (Plan::kept > 0 && where.followed() && iso_leaves_wide<Op>(at, args.group[at.group])) {
             later.take(args, at, acc);
         } else {

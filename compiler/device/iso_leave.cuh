@@ -8,11 +8,23 @@
 
 #include "iso_gemm.cuh"
 
-// Of one thread in a tile.
+// Of one thread in a tile: its column group, the two rows of its accumulators, its first column. A
+// kernel may have a Place of its own, with the same members.
 struct IsoPlace {
     int group, row0, col0;                          // of its first pair
     int rows;                                       // end of the tile's live ones
     bool whole;                                     // every column of the tile exists
+
+    __device__ __forceinline__ int row(int half) const {
+        return row0 + 8 * half;
+    }
+    __device__ __forceinline__ bool lives(int half) const {
+        return row(half) < rows;
+    }
+    // A row that exists, this one if it does.
+    __device__ __forceinline__ int near_row(int half) const {
+        return lives(half) ? row(half) : rows - 1;
+    }
 };
 
 // Whole columns of roots or a wide Op: the four lanes of a row exchange pairs, so that each stores
@@ -21,7 +33,8 @@ template <class Op> ISO_CONSTEXPR bool iso_can_leave_wide(int regs) {
     return (Op::wide || Op::Tree::roots) && regs % 16 == 0;
 }
 
-template <class Op> ISO_INLINE bool iso_leaves_wide(const IsoPlace &at, const IsoGemmGroup &g) {
+template <class Op, class Place>
+ISO_INLINE bool iso_leaves_wide(const Place &at, const IsoGemmGroup &g) {
     if constexpr (Op::Tree::roots) {
         return at.whole && (((unsigned long long)g.roots & 15) | (g.root_stride & 3) |
                             (g.root_row_stride & 3)) == 0;
@@ -32,12 +45,12 @@ template <class Op> ISO_INLINE bool iso_leaves_wide(const IsoPlace &at, const Is
 
 // Four pairs of one row of a root, eight columns apart. Neighbouring lanes exchange two pairs, so
 // that each has half of eight columns, and four of them two whole eights.
-template <class Op>
-ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const IsoPlace &at, int root, int row,
-                               int col, const float2 (&sums)[Op::parts][4]) {
+template <class Op, class Place>
+ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const Place &at, int root, int half, int col,
+                               const float2 (&sums)[Op::parts][4]) {
     int quad = threadIdx.x % 4, odd = quad % 2;
-    float *out = g.roots + root * Op::parts * g.root_stride + row * g.root_row_stride + col -
-                 2 * quad + 8 * odd + quad / 2 * 4;
+    float *out = g.roots + root * Op::parts * g.root_stride + at.row(half) * g.root_row_stride +
+                 col - 2 * quad + 8 * odd + quad / 2 * 4;
 #pragma unroll
     for (int i = 0; i < 2 * Op::parts; ++i, out += 16) {
         float2 even_one = sums[i / 2][i % 2 * 2], odd_one = sums[i / 2][i % 2 * 2 + 1];
@@ -47,7 +60,7 @@ ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const IsoPlace &at, int ro
         float2 left = odd ? got : kept, right = odd ? kept : got;
         const unsigned words[4] = {__float_as_uint(left.x), __float_as_uint(left.y),
                                    __float_as_uint(right.x), __float_as_uint(right.y)};
-        if (row < at.rows) {
+        if (at.lives(half)) {
             iso_store16(out + i / 2 * (g.root_stride - 32), words);
         }
     }
@@ -55,8 +68,8 @@ ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const IsoPlace &at, int ro
 
 // Four pairs of one row, eight columns apart; a row that does not exist takes the place of one
 // that does.
-template <class Op>
-ISO_INLINE void iso_leave_eights(const IsoGemmGroup &g, const IsoPlace &at, int row, int col,
+template <class Op, class Place>
+ISO_INLINE void iso_leave_eights(const IsoGemmGroup &g, const Place &at, int half, int col,
                                  const typename Op::Sum (&sums)[Op::parts][4],
                                  const typename Op::Inputs (&in)[4]) {
     unsigned words[4];
@@ -68,12 +81,12 @@ ISO_INLINE void iso_leave_eights(const IsoGemmGroup &g, const IsoPlace &at, int 
         for (int p = 0; p < Op::parts; ++p) {
             sum[p] = sums[p][j];
         }
-        words[j] = Op::value0(at.group, g, row < at.rows ? row : at.rows - 1, col + 8 * j, sum,
-                              in[j]);
+        words[j] = Op::value0(at.group, g, at.near_row(half), col + 8 * j, sum, in[j]);
     }
     iso_quad_transpose(words);
-    if (row < at.rows) {
-        unsigned short *out = (unsigned short *)g.result[0].ptr + row * g.result[0].stride[0];
+    if (at.lives(half)) {
+        unsigned short *out =
+            (unsigned short *)g.result[0].ptr + at.row(half) * g.result[0].stride[0];
         iso_store16(out + col + 6 * quad, words);
     }
 }
@@ -93,8 +106,8 @@ template <class Op, int Regs> struct IsoLeave {
     }
 
     // Pairs: all columns of the tile exist.
-    template <bool Pairs>
-    ISO_INLINE void bundles(const IsoGemmGroup &g, const IsoPlace &at, int root,
+    template <bool Pairs, class Place>
+    ISO_INLINE void bundles(const IsoGemmGroup &g, const Place &at, int root,
                             float (&acc)[parts][Regs]) {
         constexpr int most = Pairs ? 32 : 8, bundle = Regs < most ? Regs : most;
 #pragma unroll 1
@@ -102,29 +115,30 @@ template <class Op, int Regs> struct IsoLeave {
             typename Op::Inputs in[bundle / 2];
 #pragma unroll
             for (int i = 0; i < bundle; i += 2) {
-                int row = at.row0 + (i & 2 ? 8 : 0), col = at.col0 + 2 * done + i / 4 * 8;
-                if (done + i < Regs && row < at.rows) {
-                    iso_leave_load<Op, Pairs>(at.group, g, row, col, in[i / 2]);
+                int half = i & 2 ? 1 : 0, col = at.col0 + 2 * done + i / 4 * 8;
+                if (done + i < Regs && at.lives(half)) {
+                    iso_leave_load<Op, Pairs>(at.group, g, at.row(half), col, in[i / 2]);
                 }
             }
 #pragma unroll
             for (int i = 0; i < bundle; i += 2) {
-                int row = at.row0 + (i & 2 ? 8 : 0), col = at.col0 + 2 * done + i / 4 * 8;
+                int half = i & 2 ? 1 : 0, col = at.col0 + 2 * done + i / 4 * 8;
                 float v[parts][2];
 #pragma unroll
                 for (int p = 0; p < parts; ++p) {
                     v[p][0] = acc[p][i];
                     v[p][1] = acc[p][i + 1];
                 }
-                if (done + i < Regs && row < at.rows) {
-                    iso_leave_store<Op, Pairs>(at.group, g, root, row, col, v, in[i / 2]);
+                if (done + i < Regs && at.lives(half)) {
+                    iso_leave_store<Op, Pairs>(at.group, g, root, at.row(half), col, v, in[i / 2]);
                 }
             }
             shift<bundle>(acc);
         }
     }
 
-    ISO_INLINE void wide(const IsoGemmGroup &g, const IsoPlace &at, int root,
+    template <class Place>
+    ISO_INLINE void wide(const IsoGemmGroup &g, const Place &at, int root,
                          float (&acc)[parts][Regs]) {
         constexpr int bundle = Regs % 32 == 0 ? 32 : 16;
 #pragma unroll 1
@@ -132,9 +146,8 @@ template <class Op, int Regs> struct IsoLeave {
             typename Op::Inputs in[bundle / 8][4];
 #pragma unroll
             for (int i = 0; i < bundle / 2 && !Op::Tree::roots; ++i) {
-                int row = at.row0 + i / 4 % 2 * 8;
                 int col = at.col0 + 2 * done + i / 8 * 32 + i % 4 * 8;
-                iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1, col,
+                iso_leave_load<Op, true>(at.group, g, at.near_row(i / 4 % 2), col,
                                          in[i / 4][i % 4]);
             }
 #pragma unroll
@@ -145,18 +158,19 @@ template <class Op, int Regs> struct IsoLeave {
                     const float *v = &acc[i / 4][set / 2 * 16 + set % 2 * 2 + i % 4 * 4];
                     sums[i / 4][i % 4] = Op::sum(v[0], v[1]);
                 }
-                int row = at.row0 + set % 2 * 8, col = at.col0 + 2 * done + set / 2 * 32;
+                int col = at.col0 + 2 * done + set / 2 * 32;
                 if constexpr (Op::Tree::roots) {
-                    iso_leave_root<Op>(g, at, root, row, col, sums);
+                    iso_leave_root<Op>(g, at, root, set % 2, col, sums);
                 } else {
-                    iso_leave_eights<Op>(g, at, row, col, sums, in[set]);
+                    iso_leave_eights<Op>(g, at, set % 2, col, sums, in[set]);
                 }
             }
             shift<bundle>(acc);
         }
     }
 
-    ISO_INLINE void now(const IsoGemmArgs &args, const IsoPlace &at, int root,
+    template <class Place>
+    ISO_INLINE void now(const IsoGemmArgs &args, const Place &at, int root,
                         float (&acc)[parts][Regs]) {
         const IsoGemmGroup &g = args.group[at.group];
         if constexpr (iso_can_leave_wide<Op>(Regs)) {
@@ -175,25 +189,23 @@ template <class Op, int Regs> struct IsoLeave {
 // A tile, of roots the only one, leaves in pieces of one row and 32 columns; the last `Kept` of
 // them wait, rounded if they can be, and leave one by one when the kernel has time. The next one
 // is in front.
-template <class Op, int Regs, int Kept> struct IsoLater {
+template <class Op, int Regs, int Kept, class Place = IsoPlace> struct IsoLater {
     static constexpr int parts = Op::parts, pieces = Regs / 8;
     int left = 0;
-    IsoPlace at{};
+    Place at{};
     typename Op::Sum sums[parts][4 * Kept];
 
-    ISO_INLINE void leave_piece(const IsoGemmGroup &g, const IsoPlace &at, int half,
+    ISO_INLINE void leave_piece(const IsoGemmGroup &g, const Place &at, int half,
                                 const typename Op::Sum (&sums)[parts][4]) {
         typename Op::Inputs in[4];
-        int row = at.row0 + 8 * half;
         if constexpr (Op::Tree::roots) {
-            iso_leave_root<Op>(g, at, 0, row, at.col0, sums);
+            iso_leave_root<Op>(g, at, 0, half, at.col0, sums);
         } else {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                iso_leave_load<Op, true>(at.group, g, row < at.rows ? row : at.rows - 1,
-                                         at.col0 + 8 * j, in[j]);
+                iso_leave_load<Op, true>(at.group, g, at.near_row(half), at.col0 + 8 * j, in[j]);
             }
-            iso_leave_eights<Op>(g, at, row, at.col0, sums, in);
+            iso_leave_eights<Op>(g, at, half, at.col0, sums, in);
         }
     }
 
@@ -225,7 +237,7 @@ template <class Op, int Regs, int Kept> struct IsoLater {
     }
 
     // Of a tile that leaves wide.
-    __device__ __forceinline__ void take(const IsoGemmArgs &args, const IsoPlace &place,
+    __device__ __forceinline__ void take(const IsoGemmArgs &args, const Place &place,
                                          const float (&acc)[parts][Regs]) {
         at = place;
         split(args.group[place.group], acc);
@@ -256,10 +268,10 @@ template <class Op, int Regs, int Kept> struct IsoLater {
 };
 
 // Every tile leaves at once.
-template <class Op, int Regs> struct IsoLater<Op, Regs, 0> {
+template <class Op, int Regs, class Place> struct IsoLater<Op, Regs, 0, Place> {
     static constexpr int left = 0;
 
-    __device__ __forceinline__ void take(const IsoGemmArgs &, const IsoPlace &,
+    __device__ __forceinline__ void take(const IsoGemmArgs &, const Place &,
                                          const float (&)[Op::parts][Regs]) {
     }
     __device__ __forceinline__ void leave_one(const IsoGemmArgs &) {

@@ -190,6 +190,12 @@ ISO_INLINE float2 iso_shared_load_f2(unsigned src) {
     return v;
 }
 
+// Makes what other threads' copies wrote, once this one knows of it, visible to its tensor-core
+// steps. Of all memory, not of shared memory alone, it would be a fence of the whole device.
+ISO_INLINE void iso_proxy_fence() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // --- warp-wide tensor-core steps ---
 
 template <bool Trans> ISO_INLINE void iso_ldmatrix(unsigned (&v)[4], unsigned addr) {
