@@ -71,6 +71,24 @@
 //   counters   split and leaves > 1: ceil(rows, bm) * grid.x of 4 bytes, zero before the first
 //           launch ever; each launch leaves them zero
 //
+// iso_gemm_group<Op, IsoGroupTile<bm, bn, stages, near, tail, room>>(IsoGroupArgs, IsoGemmMaps)
+//   needs   as iso_gemm_wgmma, and a_trans false; tail is ceil(leaf length % 64, 16) where that is
+//   grid    min(multiprocessors, most items * sum over groups of ceil(columns, bn)); any
+//           leaves them for this bm; the strides of a multiples of 8, all its offsets below 2^35
+//   block   128 * (1 + ceil(bm, 64)), 1, 1
+//   grid    min(multiprocessors, iso_group_items * sum over groups of ceil(columns, bn)); any
+//           smaller one is right too: CTAs loop over tiles
+//   shared, workspace   as iso_gemm_wgmma's with cluster 1
+//   counters   none
+//   maps    a is not used; of b those of iso_gemm_wgmma with one dimension more, the outermost, of
+//           the experts that lie here, and boxes of one of them
+//
+// iso_group_order(IsoOrderArgs)
+//   block   512, 1, 1; cluster 8, 1, 1
+//   grid    8, 1, 1
+//   shared  ISO_ORDER_SHARED bytes
+//   counters   none
+//
 // iso_join<Op>(IsoJoinArgs)
 //   block   256, 1, 1
 //   grid    ceil(sum over groups of ceil(columns, 2), 256), any y >= 1 (CTAs loop over rows)
@@ -94,13 +112,17 @@ enum {
     ISO_GEMM_OPERANDS = 6,  // tensors that an epilogue reads
     ISO_GEMM_RESULTS = 3,   // tensors that an epilogue writes
     ISO_GEMM_LEAVES = 64,   // leaves of one rank
+    ISO_GROUP_EXPERTS = 512,        // experts that lie on one rank
+    ISO_GROUP_COUNTS = 8 * 513,     // ints that iso_group_order counts in
+    ISO_ORDER_SHARED = 16 * 513 * 8 + 514 * 8 + 128,
     ISO_JOIN_SOURCES = 16   // ranks whose roots one join takes
 };
 
 // A binding in place: the address of its first element (axes that it holds at an index already
 // counted in), and one stride for each dimension of the kernel, in the manifest's order; for the
-// groups of a product the dimensions are (rows, columns). A dimension that the binding has not has
-// stride 0.
+// groups of a product the dimensions are (rows, columns), and a binding that is read at an index
+// has stride[2] from one index to the next, of which stride[4] from index stride[3] on are there. A
+// dimension that the binding has not has stride 0.
 typedef struct IsoView {
     void *ptr;
     long long stride[ISO_DIMS];
@@ -141,6 +163,45 @@ typedef struct IsoGemmArgs {
     IsoGemmGroup group[ISO_GEMM_GROUPS];
 } IsoGemmArgs;
 
+// Elements (token, pick) with their experts are the rows of a grouped product, numbered token by
+// token; those of experts that lie elsewhere are not computed. An item is up to bm rows of one
+// expert, whose numbers are order[first] to order[first + count - 1]. Rows without an expert belong
+// to who has the first one; they come last, as of one that lies past all others, so that their
+// weights read as zeros.
+typedef struct IsoGroupItem {
+    int expert, first, count, unused;
+} __attribute__((aligned(16))) IsoGroupItem;
+
+typedef struct IsoGroupRow {
+    int slot, place;
+} __attribute__((aligned(8))) IsoGroupRow;
+
+typedef struct IsoGroupArgs {
+    IsoGemmArgs gemm;                       // rows: of the tensors; a_stride: between tokens
+    long long a_pick_stride;                // of a, between picks; 0: a has a row for each token
+    int picks;
+    const int *order;
+    const IsoGroupItem *items;
+    const int *n_items;
+} IsoGroupArgs;
+
+// Sorts rows by expert, those of one in ascending order. items has room for
+// min(rows, rows / bm + experts + 1): at most so many are written, and their number.
+typedef struct IsoOrderArgs {
+    const int *rows_dev;                    // live tokens, on the device, or null for all
+    int rows;                               // tokens
+    int picks;
+    const int *chosen;                      // experts, of `all`; what is not one of them: none
+    long long chosen_token, chosen_pick;    // strides
+    int all, begin, experts;                // of these the ones from begin on, so many, lie here
+    int bm;
+    int *counts;                            // ISO_GROUP_COUNTS of them, never set
+    IsoGroupRow *places;                    // scratch, rows * picks of them
+    int *order;                             // rows * picks of them
+    IsoGroupItem *items;
+    int *n_items;
+} IsoOrderArgs;
+
 // Tensor maps of a wgmma kernel; b[group * parts + part].
 typedef struct IsoGemmMaps {
     IsoTensorMap a;
@@ -158,9 +219,15 @@ typedef struct IsoJoinSource {
 
 // A join reads the sources' rows [row_begin, row_begin + rows) and calls the epilogue with rows
 // counted from 0, so that operands and results are the caller's own rows.
+// Of a grouped product the rows are tokens by picks, rows_each of them a token's, and with `chosen`
+// only rows are joined whose expert lies here, or that have none where the first one does.
 typedef struct IsoJoinArgs {
-    const int *rows_dev;                    // live rows of the sources, counted from their row 0
+    const int *rows_dev;                    // live tokens of the sources, counted from their first
     int row_begin, rows;
+    int rows_each;                          // rows of a token
+    const int *chosen;                      // experts of the caller's rows, or null
+    long long chosen_token, chosen_pick;
+    int all, begin, experts;                // as in IsoOrderArgs
     int sources;                            // ranks, in the order of their leaves
     IsoJoinSource source[ISO_JOIN_SOURCES];
     IsoGemmGroup group[ISO_GEMM_GROUPS];    // columns, extent, operand and result are used

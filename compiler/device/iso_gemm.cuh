@@ -68,6 +68,23 @@ ISO_INLINE bool iso_view_pairs(const IsoView &v, int axes, int inner) {
     return fits;
 }
 
+// Where a view that is read at an index has it; -1: the index is none of those that are here, and
+// what is read there is +0.
+ISO_INLINE long long iso_view_at(const IsoView &v, int index) {
+    long long at = index - v.stride[3];
+    return at >= 0 && at < v.stride[4] ? at * v.stride[2] : -1;
+}
+
+// Which of the experts [begin, begin + experts) of `all` an index is; `experts`: it is none of all,
+// and who has the first has it; -1: it lies elsewhere.
+ISO_INLINE int iso_own_expert(int index, int all, int begin, int experts) {
+    int own = index - begin;
+    if (index < 0 || index >= all) {
+        return begin == 0 ? experts : -1;
+    }
+    return own >= 0 && own < experts ? own : -1;
+}
+
 ISO_CONSTEXPR int iso_ceil(int x, int y) {
     return (x + y - 1) / y;
 }

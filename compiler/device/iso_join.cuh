@@ -102,11 +102,25 @@ template <class Op> ISO_INLINE bool iso_join_pairs(const IsoJoinArgs &args, int 
     return fits;
 }
 
+// Of a grouped product: whether the row's expert lies here.
+ISO_INLINE bool iso_join_owns(const IsoJoinArgs &args, int row) {
+    if (!args.chosen) {
+        return true;
+    }
+    int token = row / args.rows_each, pick = row - token * args.rows_each;
+    int index = args.chosen[token * args.chosen_token + pick * args.chosen_pick];
+    return iso_own_expert(index, args.all, args.begin, args.experts) >= 0;
+}
+
 template <class Op, bool Pairs>
 ISO_INLINE void iso_join_rows(const IsoJoinArgs &args, int group, int col, int offset, int valid) {
-    int rows = iso_live_rows(args.rows_dev, args.row_begin + args.rows) - args.row_begin;
+    int most = (args.row_begin + args.rows) / args.rows_each;
+    int rows = iso_live_rows(args.rows_dev, most) * args.rows_each - args.row_begin;
     bool out_pairs = valid == 2 && Op::pairs(group, args.group[group]);
     for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+        if (!iso_join_owns(args, row)) {
+            continue;
+        }
         float stack[Op::Tree::levels + 1][2 * Op::parts];
         IsoJoinBody<Op, Pairs> body{args,  group,     row,    col, offset,
                                     valid, out_pairs, {0, 0}, {},  {}};

@@ -491,6 +491,7 @@ static void ranks(const Subject &whole, const Subject *const *part, int n, const
     launch_reference(whole, full);
     IsoJoinArgs j;
     memset(&j, 0, sizeof j);
+    j.rows_each = 1;
     long long row_stride = q.columns[0] + 3, root_stride = row_stride * q.rows;
     float *roots = (float *)need(BUF_ROOTS, 64 * root_stride * 4);
     CHECK(cudaMemset(roots, 0xff, buffer[BUF_ROOTS].bytes));
