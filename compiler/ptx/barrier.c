@@ -131,11 +131,11 @@ RUN(init)
     return true;
 }
 
-static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool expects)
+static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, int arg, bool expects)
 {
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
-        PtxMbarrier *b = barrier_of(c, w, i, 1, l);
+        PtxMbarrier *b = barrier_of(c, w, i, arg, l);
         if (!b)
             return false;
         if (b->pending == 0)
@@ -153,12 +153,17 @@ static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool expec
 
 RUN(arrive_plain)
 {
-    return arrive(c, w, i, mask, false);
+    return arrive(c, w, i, mask, 1, false);
+}
+
+bool ptx_mbarrier_arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
+{
+    return arrive(c, w, i, mask, 0, false);
 }
 
 RUN(arrive_expect)
 {
-    return arrive(c, w, i, mask, true);
+    return arrive(c, w, i, mask, 1, true);
 }
 
 /* True once the phase of that parity is over: the phase under way has the other one. */

@@ -88,6 +88,18 @@ RUN(wait_group)
     return true;
 }
 
+/* All copies that a thread has begun arrive, and then it does. */
+RUN(arrive_copies)
+{
+    for (u32 rest = mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        w->copy_commits[l]++;
+        if (!arrive(c, w, i, l, 0))
+            return false;
+    }
+    return ptx_mbarrier_arrive(c, w, i, mask);
+}
+
 /* ---- tensor maps ------------------------------------------------------------------------------
  */
 
@@ -263,6 +275,7 @@ PtxRun ptx_find_copy(const PtxInst *i)
     case PTX_CP_ASYNC: return ptx_shape(i, "aarr") && i->args[2].kind == PTX_IMM ? begin : NULL;
     case PTX_CP_COMMIT: return i->n_args == 0 ? commit : NULL;
     case PTX_CP_WAIT: return ptx_shape(i, "n") ? wait_group : NULL;
+    case PTX_CP_ARRIVE: return ptx_shape(i, "a") ? arrive_copies : NULL;
     case PTX_PREFETCH_MAP: return ptx_shape(i, "a") ? prefetch : NULL;
     case PTX_TMA_3D: return ptx_shape(i, "aarrra") ? begin_bulk : NULL;
     case PTX_TMA_4D: return ptx_shape(i, "aarrrra") ? begin_bulk : NULL;

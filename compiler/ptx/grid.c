@@ -61,6 +61,9 @@ static bool knows(const PtxCta *c, const PtxWarp *w, u64 mark)
     u32 by = (u32)(mark >> EPOCH_BITS) & ((1u << WARP_BITS) - 1);
     if (cta == number_of(c))
         return by == (u32)w->index || ptx_race_knows(c, w, by, epoch);
+    for (int k = 0; k < c->n_peers; k++)
+        if (number_of(c->peer[k]) == cta)
+            return ptx_race_knows(c->peer[k], w, by, epoch);
     for (int i = 0; i < c->learned->all.n; i++) {
         const PtxTold *told = &c->learned->all.v[i];
         if (told->cta == cta && told->done[by] >= epoch &&

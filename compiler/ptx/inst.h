@@ -26,6 +26,7 @@
     X(BAR_WARP, "bar.warp.sync")                                                                   \
     X(FENCE, "membar.gl")                                                                          \
     X(FENCE_PROXY, "fence.proxy.async")                                                            \
+    X(FENCE_PROXY_CTA, "fence.proxy.async.shared::cta")                                            \
     X(FENCE_INIT, "fence.mbarrier_init.release.cluster")                                           \
     X(ATOM_INC, "atom.global.inc.u32")                                                             \
     X(ATOM_ADD, "atom.global.add.u32")                                                             \
@@ -42,6 +43,7 @@
     X(CP_ASYNC, "cp.async.cg.shared.global.L2::128B")                                              \
     X(CP_COMMIT, "cp.async.commit_group")                                                          \
     X(CP_WAIT, "cp.async.wait_group")                                                              \
+    X(CP_ARRIVE, "cp.async.mbarrier.arrive.noinc.shared::cta.b64")                                 \
     X(MBAR_INIT, "mbarrier.init.shared::cta.b64")                                                  \
     X(MBAR_EXPECT, "mbarrier.arrive.expect_tx.shared::cta.b64")                                    \
     X(MBAR_ARRIVE, "mbarrier.arrive.shared::cta.b64")                                              \

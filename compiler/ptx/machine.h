@@ -184,6 +184,8 @@ PtxMbarrier *ptx_mbarrier(PtxCta *cta, const PtxInst *inst, u32 address);
 /* For who has not initialised it: a fence must have followed. */
 PtxMbarrier *ptx_mbarrier_elsewhere(PtxCta *cta, const PtxInst *inst, u32 address);
 void ptx_mbarrier_bytes(PtxCta *cta, PtxMbarrier *barrier, i64 bytes);
+/* At the mbarrier that the instruction's first operand names. */
+bool ptx_mbarrier_arrive(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 mask);
 /* Warps that wait where all that are left have arrived go on. */
 void ptx_barrier_release(PtxCta *cta);
 

@@ -344,7 +344,7 @@ RUN(cvta)
 RUN(fence)
 {
     (void)mask;
-    if (i->op == PTX_FENCE_PROXY)
+    if (i->op == PTX_FENCE_PROXY || i->op == PTX_FENCE_PROXY_CTA)
         ptx_race_proxy(c, w);
     if (i->op == PTX_FENCE)
         ptx_grid_fence(c, w);
@@ -383,6 +383,7 @@ PtxRun ptx_find_memory(const PtxInst *i)
     case PTX_CVTA_PARAM: return ptx_shape(i, "ll") ? cvta : NULL;
     case PTX_FENCE:
     case PTX_FENCE_PROXY:
+    case PTX_FENCE_PROXY_CTA:
     case PTX_FENCE_INIT: return i->n_args == 0 ? fence : NULL;
     default: return NULL;
     }

@@ -46,7 +46,8 @@ static void read_line(const u64 *terms, Line *line)
     }
 }
 
-/* A zero must meet a zero, or what is known to be finite: 0 x NaN is no zero. */
+/* A zero that meets what is known to be finite, or a zero, is nothing; one that meets another value
+ * is a member of the group, the product of that and +0: 0 x NaN is no zero. */
 static bool meets(PtxCta *c, PtxType type, const Line *a, const Line *b)
 {
     for (u32 rest = a->present ^ b->present; rest; rest &= rest - 1) {
@@ -61,11 +62,20 @@ static bool meets(PtxCta *c, PtxType type, const Line *a, const Line *b)
 static u64 step(PtxCta *c, PtxType type, u64 accumulator, const Line *a, const Line *b)
 {
     TermSum sum = 0;
-    if (a->poison || b->poison || (a->present != b->present && !meets(c, type, a, b)))
+    u32 present = a->present & b->present;
+    if (a->poison || b->poison)
         return TERM_POISON;
     for (int k = 0; k < STEP; k++)
         sum += (TermSum)a->factor[k] * b->factor[k];
-    return ptx_term_step(accumulator, sum, (a->present & b->present) != 0);
+    if (a->present != b->present && !meets(c, type, a, b)) {
+        u64 zero = ptx_term_factor(ptx_term_const(0));
+        present = a->present | b->present;
+        for (u32 rest = a->present ^ b->present; rest; rest &= rest - 1) {
+            int k = __builtin_ctz(rest);
+            sum += (TermSum)(a->factor[k] + b->factor[k]) * zero;
+        }
+    }
+    return ptx_term_step(accumulator, sum, present != 0);
 }
 
 /* The accumulator's term; +0 is the same as absent. */

@@ -134,9 +134,13 @@ START_TEST(steps)
     ck_assert_uint_ne(term, term_of(STEP("%r1, %r1, %r2, %r2", "%r2, %r1"), 2, 0));
     ck_assert_uint_ne(term, term_of(STEP("%r1, %r1, %r1, %r1", "%r1, %r2"), 2, 0));
     ck_assert_uint_ge(term, TERM_LEAST);
-    /* A zero on one side alone stands for nothing that a contract says. */
-    ck_assert_uint_eq(TERM_POISON, term_of("mov.u32 %r3, 0;\n" STEP("%r1, %r1, %r3, %r3",
-                                                                    "%r1, %r2"), 2, 0));
+    /* A zero on one side alone is a member: the product of the other side and +0. */
+    u64 half = term_of("mov.u32 %r3, 0;\n" STEP("%r1, %r1, %r3, %r3", "%r1, %r3"), 2, 0);
+    u64 with = term_of("mov.u32 %r3, 0;\n" STEP("%r1, %r1, %r3, %r3", "%r1, %r2"), 2, 0);
+    u64 other = term_of("mov.u32 %r3, 0;\n" STEP("%r1, %r1, %r2, %r2", "%r1, %r3"), 2, 0);
+    ck_assert_uint_ne(with, half);
+    ck_assert_uint_ne(with, TERM_POISON);
+    ck_assert_uint_eq(with, other);
 }
 END_TEST
 
