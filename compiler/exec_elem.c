@@ -224,6 +224,13 @@ typedef struct Picking {
     i64 place[MAX_ATOMS];
 } Picking;
 
+/* Slots that stand at another rank's part are not computed here. */
+static bool is_here(const ExecLookup *lookup, i64 index)
+{
+    return index >= 0 &&
+           (!lookup->here || (index >= lookup->here->lo && index < lookup->here->hi));
+}
+
 /* What an index outside of its axis picks is +0. */
 static void clear_others(const Picking *p, float *x)
 {
@@ -242,7 +249,7 @@ static void pick_here(Picking *p, i64 at, float *x)
             return;
         if (p->own)
             continue;
-        if (index < 0) {
+        if (!is_here(&p->lookups[l], index)) {
             clear_others(p, x);
             return;
         }

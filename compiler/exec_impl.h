@@ -174,6 +174,7 @@ typedef struct ExecLookup {
     const i64 *at[2];         /* the dimensions' indices */
     i64 size;                 /* of the axis that the indices are of */
     i64 stride;               /* the caller's */
+    const ExecRange *here;    /* slots: of these indices, those that the box has */
 } ExecLookup;
 
 void exec_lookup(ExecScope *scope, const DagNode *node, const Fix *fix, i64 stride,

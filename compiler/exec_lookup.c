@@ -19,6 +19,8 @@ void exec_lookup(ExecScope *scope, const DagNode *node, const Fix *fix, i64 stri
     const Contract *contract = job->contract;
     *out = (ExecLookup){.size = contract->axes[contract->atom_axis[fix->atom]].size,
                         .stride = stride, .n_dims = tensor->n_axes};
+    if (tensor->n_axes == 2 && !job->box.atom[fix->atom].list)
+        out->here = &job->box.atom[fix->atom];
     if (fix_is_result(fix))
         out->value = exec_eval(scope, dag_index_value(node, fix));
     else
