@@ -1,6 +1,8 @@
 /* The driver's entry points, each in terms of the PTX machine. */
 #include "machine.h"
 
+#include <string.h>
+
 typedef struct Function {
     Machine *machine;
     const PtxKernel *kernel;
@@ -90,11 +92,23 @@ static CuResult machine_function_set(CuFunction function, int attribute, int val
     return 0;
 }
 
+/* A launch has waited for all that the one before stored. */
+static void forget_writers(const PtxMemory *memory)
+{
+    for (int i = 0; i < memory->regions.n; i++) {
+        const PtxRegion *r = &memory->regions.v[i];
+        if (r->writer)
+            memset(r->writer, 0, r->size * 2);
+    }
+}
+
 static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function, void **args,
                                void **extra)
 {
     Function *f = (Function *)(void *)function;
     Machine *m = f->machine;
+    bool it = str_eq(f->kernel->name, m->wanted_of);
+    u8 *covered = m->report.covered;
     PtxLaunch launch = {
         .kernel = f->kernel,
         .grid = {config->grid_x, config->grid_y, config->grid_z},
@@ -108,12 +122,16 @@ static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function
         .tests = m->tests,
         .limit = m->limit,
         .early = m->early,
-        .wanted = m->wanted,
+        .wanted = it ? m->wanted : NULL,
         .wanted_self = m->wanted_self,
     };
     (void)extra;
     m->grid = (u64)config->grid_x * config->grid_y * config->grid_z;
-    return ptx_run(&launch, &m->report) ? 0 : FINDING;
+    m->report.covered = it ? covered : NULL;
+    bool ran = ptx_run(&launch, &m->report);
+    m->report.covered = covered;
+    forget_writers(m->memory);
+    return ran ? 0 : FINDING;
 }
 
 static CuResult machine_tensor_map(CuTensorMap *map, int type, unsigned rank, void *address,

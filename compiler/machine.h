@@ -17,9 +17,11 @@ typedef struct Machine {
     bool terms;
     u64 limit;        /* instructions of one CTA; 0: none */
     bool early;       /* launches may begin while what comes before still runs */
-    /* Which CTAs of a launch run; NULL: all. */
+    /* Which CTAs run of a launch of this kernel, whose instructions the report says were covered;
+     * NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;
+    Str wanted_of;
     PtxReport report; /* of all launches since the caller cleared it */
     u64 grid;         /* CTAs of the last launch */
 } Machine;

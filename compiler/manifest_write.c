@@ -129,6 +129,7 @@ static const struct {
     [FAMILY_ATTEND] = {"attend", "IsoAttendArgs"},
     [FAMILY_DRAW] = {"draw", "IsoMapArgs"},
     [FAMILY_TOP] = {"top", "IsoMapArgs"},
+    [FAMILY_ORDER] = {"order", "IsoOrderArgs"},
 };
 
 static json_t *lines_json(Writer *w, Str lines)
@@ -165,7 +166,9 @@ static json_t *kernels_json(Writer *w, const ManifestBuild *build)
         json_t *kernel = json_object();
         put(w, kernel, "name", text(k->name));
         put(w, kernel, "family", json_string(families[k->kernel->family].name));
-        put(w, kernel, "arguments", json_string(families[k->kernel->family].arguments));
+        put(w, kernel, "arguments",
+            json_string(k->kernel->gemm.grouped ? "IsoGroupArgs"
+                                                : families[k->kernel->family].arguments));
         put(w, kernel, "threads", integer(k->threads));
         put(w, kernel, "shared_bytes", integer(k->shared_bytes));
         put(w, kernel, "registers", integer(build->registers ? build->registers[i] : 0));
@@ -233,6 +236,14 @@ static json_t *tile_json(Writer *w, const Gemm *g)
     return integers(w, tile, 3);
 }
 
+/* Of what the rows' indices are, and where. */
+static json_t *chosen_json(Writer *w, const Kernel *k)
+{
+    const Contract *c = w->plan->dag->contract;
+    const Tensor *tensor = &k->op->op->params[k->bindings[k->gemm.chosen].tensor];
+    return pair(w, c->axes[tensor->index_of - 1].atom, k->gemm.chosen);
+}
+
 static json_t *gemm_json(Writer *w, const Kernel *k)
 {
     const Gemm *g = &k->gemm;
@@ -255,6 +266,10 @@ static json_t *gemm_json(Writer *w, const Kernel *k)
     put(w, object, "far", integer(g->far));
     put(w, object, "cluster", integer(g->cluster));
     put(w, object, "shares_b", json_boolean(gemm_shares_b(g)));
+    if (g->grouped) {
+        put(w, object, "chosen", chosen_json(w, k));
+        put(w, object, "order", integer(w->emitted->order));
+    }
     put(w, object, "groups", groups_json(w, k));
     return object;
 }
@@ -295,6 +310,8 @@ static json_t *join_json(Writer *w, const Kernel *k)
     put(w, object, "values", integer(join_values(join)));
     put(w, object, "rows", dim_json(w, &k->gemm.rows));
     put(w, object, "groups", groups_json(w, k));
+    if (join->of == FAMILY_GEMM && k->gemm.grouped)
+        put(w, object, "chosen", chosen_json(w, k));
     return object;
 }
 

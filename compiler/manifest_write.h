@@ -20,7 +20,7 @@
  *              "params": [T], "results": [T] } ],      T = { "name", "dtype": "bf16|f16|f32|i32",
  *                                                            "axes": [ { "name", "atoms": [i] } ] }
  *   "kernels": [ K ],      distinct programs: K = { "name",
- *                          "family": "gemm|row|map|join|attend|draw|top",
+ *                          "family": "gemm|row|map|join|attend|draw|top|order",
  *                          "threads", "shared_bytes" (dynamic), "registers",
  *                          "arguments": struct of device/iso_abi.cuh, "device_files": [..],
  *                          "census": { "add", "mul", "fma", "div", "sqrt", "mma_steps" } }
@@ -46,6 +46,10 @@
  *                       "shares_b": bool,              its CTAs load columns together, not rows
  *                       "fold": [roots, values], only where columns are reduced: roots of a
  *                             row, each the values of one tile of columns,
+ *                       "chosen": [atom, binding], "order": kernel,   grouped products only: which
+ *                                                      of the atom's indices rows (token, slot)
+ *                                                      have, and what sorts rows by them;
+ *                                                      a's dims are (tokens, slots, k)
  *                       "groups": [ { "cols": [atom],
  *                                     "products": [ { "b": binding, "b_k_inner": bool } ],
  *                                     "operands": [binding], "results": [binding] } ] },
@@ -57,7 +61,8 @@
  *                       "cluster": CTAs of one row, where they are more than one },
  *             "join": { "of": "gemm|row", "waits": bool,      as product kernels do (iso_abi.cuh)
  *                       "reduces": n, "roots_of_rank": [n], "values": per root,
- *                       "rows": [atom], "groups": [as in gemm] },
+ *                       "rows": [atom], "groups": [as in gemm],
+ *                       "chosen": [as in gemm] },
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
  *                       "kernel": "mma|decode|wgmma",
  *                       "rows": of one CTA, "resident": CTAs of a multiprocessor, "split": keys,

@@ -45,6 +45,7 @@ typedef enum Family {
     FAMILY_DRAW, /* an index of the last dim for each row */
     FAMILY_TOP,  /* the first indices of the last dim but one, at the last dim's slots; `row` has
                     the sums over either */
+    FAMILY_ORDER, /* of a program only: it sorts the rows of grouped products by expert */
 } Family;
 
 /* ---- trees of rows --------------------------------------------------------------------------- */
@@ -112,6 +113,10 @@ typedef struct Gemm {
     int a;           /* binding of the operand with the rows: dims (rows, k) */
     bool a_k_inner;
     PlanDim rows, k;
+    /* Grouped: the rows are the slots of tokens, and every product's other operand is read at what
+     * `chosen` says for the row. a's dims are (tokens, slots, k), chosen's (tokens, slots). */
+    bool grouped;
+    int chosen;      /* binding */
     int n_groups;
     GemmGroup group[MAX_GROUPS];
     /* The rank's forest: leaves in order, and what follows each. roots_out: values of the forest's

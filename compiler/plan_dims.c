@@ -140,8 +140,8 @@ static bool find_lookup(Planner *planner, Kernel *kernel, Binding *binding)
     if (!by)
         return true;
     bool own = !fix_is_result(by) && ~by->at == binding->tensor;
-    if (kernel->family == FAMILY_GEMM && !own)
-        return plan_misfit(planner, "%.*s is read at indices from a parameter", STR_FMT(name));
+    if (kernel->family == FAMILY_GEMM && !own && fix_tensor(planner->op->op, by)->n_axes != 2)
+        return plan_misfit(planner, "%.*s is read at an index for each token", STR_FMT(name));
     if (fix_is_result(by) && kernel->family != FAMILY_TOP)
         return plan_misfit(planner, "%.*s is read at indices that the op sets", STR_FMT(name));
     for (int i = 0; i < kernel->n_bindings; i++)

@@ -53,6 +53,15 @@ static bool shared_by_all(const OpDag *op, const DagNode *operand)
     return true;
 }
 
+/* The fix of an operand that is read where a token's slots stand. */
+static const Fix *slots_fix(const OpDag *op, const DagNode *operand)
+{
+    for (int i = 0; i < operand->n_fixes; i++)
+        if (operand->fixes[i].at < 0 && fix_tensor(op->op, &operand->fixes[i])->n_axes == 2)
+            return &operand->fixes[i];
+    return NULL;
+}
+
 /* The operand with the rows: shared by all products, and the one with the free axis if there is
  * one, else the one with the result's first axis. */
 static const DagNode *choose_rows(Planner *planner)
@@ -62,7 +71,7 @@ static const DagNode *choose_rows(Planner *planner)
     Atoms result = plan_piece_atoms(planner, &op->pieces.v[0]);
     for (int i = 0; i < 2; i++) {
         const DagNode *operand = body->args[i];
-        if (!shared_by_all(op, operand))
+        if (!shared_by_all(op, operand) || slots_fix(op, operand))
             continue;
         bool better = has_free(planner, operand->mask) ||
                       (result.n && (operand->mask >> result.v[0] & 1) &&
@@ -128,6 +137,28 @@ static bool operand_dims(Planner *planner, Kernel *shape, int binding, const Pla
     return true;
 }
 
+/* The rows are those of the indices, tokens by slots, though a may have one row for each token. */
+static bool grouped_rows(Planner *planner, Kernel *shape, const Fix *fix)
+{
+    Gemm *gemm = &shape->gemm;
+    if (fix_is_result(fix))
+        return plan_misfit(planner, "the indices of its weights are a result of the op: make two "
+                           "ops of it");
+    gemm->grouped = true;
+    gemm->chosen = plan_bind(planner, shape, false, (int)~fix->at, NULL, 0, -1);
+    if (gemm->chosen < 0)
+        return false;
+    Atoms all = plan_view(planner, &shape->bindings[gemm->chosen]);
+    const PlanDim dims[3] = {{1, {all.v[0]}}, {1, {all.v[1]}}, gemm->k};
+    Atoms a = plan_view(planner, &shape->bindings[gemm->a]);
+    gemm->a_k_inner = a.n && a.v[a.n - 1] == gemm->k.atoms[gemm->k.n_atoms - 1];
+    return dim_of(planner, &all, &gemm->rows) &&
+           plan_match_dims(planner, &shape->bindings[gemm->chosen], dims, 2) &&
+           plan_match_dims(planner, &shape->bindings[gemm->a], dims, 3) &&
+           (shape->bindings[gemm->a].has[0] ||
+            plan_misfit(planner, "the operand that its products share has no tokens"));
+}
+
 static bool rows_operand(Planner *planner, Kernel *shape, const DagNode *rows)
 {
     Gemm *gemm = &shape->gemm;
@@ -144,6 +175,8 @@ static bool rows_operand(Planner *planner, Kernel *shape, const DagNode *rows)
     Atoms own = atoms_outside(&view, dim_mask(&gemm->k));
     if (!own.n)
         return plan_misfit(planner, "the shared operand has no axis outside the sum");
+    if (slots_fix(planner->op, other_operand(reduce, rows)))
+        return grouped_rows(planner, shape, slots_fix(planner->op, other_operand(reduce, rows)));
     return dim_of(planner, &own, &gemm->rows) &&
            operand_dims(planner, shape, gemm->a, &gemm->rows, &gemm->k, &gemm->a_k_inner);
 }
@@ -177,6 +210,9 @@ static bool add_product(Planner *planner, Kernel *shape, GemmGroup *group, const
     int b = plan_bind(planner, shape, false, columns->param, columns->fixes, columns->n_fixes, -1);
     if (b < 0)
         return false;
+    if (shape->gemm.grouped && shape->bindings[b].lookup != shape->gemm.chosen)
+        return plan_misfit(planner, "some products' weights are read at indices and others' are "
+                           "not, or at others");
     Atoms view = plan_view(planner, &shape->bindings[b]);
     Atoms own = atoms_outside(&view, dim_mask(&shape->gemm.k));
     u64 batch = atoms_mask(&own) & dim_mask(&shape->gemm.rows);
@@ -371,19 +407,31 @@ static bool add_leaf(Planner *planner, Gemm *gemm, const TreeNode *leaf, i64 bas
     return true;
 }
 
+/* Keeps the bindings of the products, or those of the epilogues; at: where each is now. */
+static void keep_bindings(Kernel *kernel, bool epilogues, int *at)
+{
+    int n = kernel->n_bindings;
+    kernel->n_bindings = 0;
+    for (int i = 0; i < n; i++) {
+        Binding binding = kernel->bindings[i];
+        at[i] = kernel->n_bindings;
+        bool chosen = epilogues && kernel->gemm.grouped && i == kernel->gemm.chosen;
+        if ((binding.group >= 0) != epilogues && !chosen)
+            continue;
+        if (binding.lookup >= 0)
+            binding.lookup = at[binding.lookup];
+        kernel->bindings[kernel->n_bindings++] = binding;
+    }
+}
+
 /* The products and their operands: what a rank runs when its roots leave it. */
 static void keep_roots_only(Kernel *kernel)
 {
-    Kernel whole = *kernel;
     Gemm *gemm = &kernel->gemm;
     int at[MAX_BINDINGS];
-    kernel->n_bindings = 0;
-    for (int i = 0; i < whole.n_bindings; i++) {
-        at[i] = kernel->n_bindings;
-        if (whole.bindings[i].group < 0)
-            kernel->bindings[kernel->n_bindings++] = whole.bindings[i];
-    }
+    keep_bindings(kernel, false, at);
     gemm->a = at[gemm->a];
+    gemm->chosen = at[gemm->chosen];
     for (int g = 0; g < gemm->n_groups; g++) {
         gemm->group[g].n_pieces = 0;
         gemm->group[g].pieces = NULL;
@@ -421,17 +469,17 @@ bool plan_gemm_rank(Planner *planner, const RankPlan *rank, Kernel *kernel)
 /* Keeps what the rest of the op touches. */
 static bool join_operands(Planner *planner, const Kernel *shape, Kernel *join)
 {
-    join->n_bindings = 0;
     if (shape->family == FAMILY_GEMM) {
-        for (int i = 0; i < shape->n_bindings; i++)
-            if (shape->bindings[i].group >= 0)
-                join->bindings[join->n_bindings++] = shape->bindings[i];
+        int at[MAX_BINDINGS];
+        keep_bindings(join, true, at);
+        join->gemm.chosen = at[join->gemm.chosen];
         join->gemm.a = -1;
         for (int g = 0; g < join->gemm.n_groups; g++)
             for (int p = 0; p < join->gemm.group[g].n_products; p++)
                 join->gemm.group[g].product[p].b = -1;
         return true;
     }
+    join->n_bindings = 0;
     const OpDag *op = planner->op;
     for (int i = 0; i < op->pieces.n; i++) {
         const DagPiece *piece = &op->pieces.v[i];

@@ -275,6 +275,8 @@ static void json_groups(const Json *j, const Kernel *kernel)
     json_ints(j, gemm->rows.atoms, gemm->rows.n_atoms);
     text_printf(j->out, ", \"k\": ");
     json_ints(j, gemm->k.atoms, gemm->k.n_atoms);
+    if (gemm->grouped)
+        text_printf(j->out, ", \"chosen\": %d", gemm->chosen);
     text_printf(j->out, ",\n  \"groups\": [");
     for (int g = 0; g < gemm->n_groups; g++) {
         const GemmGroup *group = &gemm->group[g];

@@ -87,6 +87,8 @@ static void print_groups(const Printer *p)
     print_dim(p, &gemm->rows);
     text_printf(p->out, " k ");
     print_dim(p, &gemm->k);
+    if (gemm->grouped)
+        text_printf(p->out, " chosen %d", gemm->chosen);
     text_printf(p->out, "\n");
     for (int g = 0; g < gemm->n_groups; g++) {
         const GemmGroup *group = &gemm->group[g];
@@ -225,6 +227,8 @@ void plan_print_kernel(const Dag *dag, const Kernel *kernel, bool brief, Text *o
         text_printf(out, "  draw over %.*s", STR_FMT(atom_text(&p, kernel->draw.computes.atom)));
         dag_print_draw(kernel->op->op, &kernel->draw.computes, out);
         text_printf(out, "\n");
+        break;
+    case FAMILY_ORDER:
         break;
     case FAMILY_TOP:
         print_row(&p);

@@ -343,6 +343,24 @@ static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Ge
     place_waiting(planner, gemm);
 }
 
+/* Of a grouped product every expert's columns are tiled alike: the fewest padded ones. */
+static int group_columns(Planner *planner, const Gemm *gemm, const Part *part)
+{
+    enum { TILE_COST = 24, COLUMNS_FEW_ROWS = 128 };
+    i64 parts = gemm->group[0].n_products, best_cost = 0;
+    int best = 0, most = columns_beside(gemm, gemm->fused);
+    if (gemm->tile_m <= STREAM_ROWS && most > COLUMNS_FEW_ROWS / parts)
+        most = (int)(COLUMNS_FEW_ROWS / parts);
+    for (int n = most / 8 * 8; n >= 8; n -= n > 32 && n % 32 ? n % 32 : n > 32 ? 32 : 8) {
+        i64 cost = column_tiles(planner, gemm, part, n) * (n * parts + TILE_COST);
+        if (best && cost >= best_cost)
+            continue;
+        best = n;
+        best_cost = cost;
+    }
+    return best;
+}
+
 /* Whether leaves go over CTAs unasked: with few rows, and a width that allows it. */
 static bool splits(Planner *planner, const Gemm *gemm, i64 rows)
 {
@@ -441,6 +459,64 @@ static bool fold_obeys(Planner *planner, const Part *part, Gemm *gemm)
     return wgmma_takes(planner, gemm, part);
 }
 
+/* ---- grouped products ------------------------------------------------------------------------ */
+
+/* Rows of an expert, were all experts chosen alike. */
+static i64 rows_each(Planner *planner, const Kernel *kernel, i64 rows)
+{
+    const Gemm *gemm = &kernel->gemm;
+    int experts = binding_looked_up(&kernel->bindings[gemm->group[0].product[0].b]);
+    i64 all = atom_size(planner->contract, experts, 0);
+    return rows * atom_size(planner->contract, gemm->rows.atoms[1], 0) / (all ? all : 1);
+}
+
+/* Some experts have more rows than others. */
+static int group_rows(i64 each)
+{
+    return each <= 6 ? 16 : each <= 16 ? 32 : each <= 40 ? 64 : 128;
+}
+
+static void group_defaults(Planner *planner, i64 from, const Part *part, Kernel *kernel)
+{
+    Gemm *gemm = &kernel->gemm;
+    if (!gemm->tile_m)
+        gemm->tile_m = group_rows(rows_each(planner, kernel, judged_rows(from)));
+    gemm->leaves = LEAVES_IN_REGISTERS;
+    gemm->tile_k = 64;
+    gemm->fused = fused_beside(planner, gemm);
+    if (!gemm->tile_n)
+        gemm->tile_n = group_columns(planner, gemm, part);
+    fill_stage(gemm);
+    place_waiting(planner, gemm);
+}
+
+static bool group_legal(Planner *planner, const Schedule *contract, const Part *part,
+                        Kernel *kernel)
+{
+    Gemm *gemm = &kernel->gemm;
+    enum { EXPERTS_MAX = 512 };
+    int experts = binding_looked_up(&kernel->bindings[gemm->group[0].product[0].b]);
+    if (contract && (contract->kernel == KERNEL_STREAM || contract->leaves == LEAVES_ACROSS_CTAS))
+        return plan_misfit(planner, "products at indices have the wgmma kernel alone, with leaves "
+                           "in registers");
+    if (part->hi[experts] - part->lo[experts] > EXPERTS_MAX)
+        return plan_misfit(planner, "a rank has more than %d experts", EXPERTS_MAX);
+    return one_of(gemm->tile_m, 16, 32, 64) || gemm->tile_m == 128 ||
+           plan_misfit(planner, "a tile of %d rows: products at indices have 16, 32, 64 or 128",
+                       gemm->tile_m);
+}
+
+static bool group_schedule(Planner *planner, const Schedule *contract, i64 rows, const Part *part,
+                           Kernel *kernel)
+{
+    Gemm *gemm = &kernel->gemm;
+    gemm->kernel = KERNEL_WGMMA;
+    if (!wgmma_takes(planner, gemm, part))
+        return false;
+    group_defaults(planner, rows, part, kernel);
+    return group_legal(planner, contract, part, kernel) && wgmma_legal(planner, gemm);
+}
+
 /* What a tile of a schedule without a kernel says about it. */
 static KernelChoice implied_kernel(const Gemm *gemm)
 {
@@ -464,6 +540,8 @@ bool plan_schedule(Planner *planner, const Schedule *contract, i64 from, const P
         gemm->kernel = contract->kernel;
     }
     gemm->fused = gemm->cluster = 1;
+    if (gemm->grouped)
+        return group_schedule(planner, contract, rows, part, kernel);
     if (gemm->fold.n_reduces && !fold_obeys(planner, part, gemm))
         return false;
     if (gemm->kernel == KERNEL_UNSET)

@@ -108,6 +108,8 @@ u8 *verify_ptx_buffer(PtxPlace *place, const char *name, size_t bytes, size_t kn
 
 /* Requests, for attention. */
 typedef struct PtxKeys PtxKeys;
+/* Rows by expert, for grouped products. */
+typedef struct PtxGroups PtxGroups;
 
 /* One launch as it is tried. */
 enum { PTX_MAX_TENSORS = 32, PTX_MAX_TILES = 64 };
@@ -132,6 +134,7 @@ typedef struct PtxTrial {
     const void **sources; /* JOIN */
     const int32_t *position, *sequence; /* of each row of the part */
     PtxKeys *keys;        /* ATTEND */
+    PtxGroups *groups;    /* grouped GEMM */
     iso_run run;          /* as it was passed */
     int n_tiles;
     i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
@@ -176,6 +179,19 @@ isoc_keys verify_ptx_executor_keys(const PtxTrial *trial);
 const TermsKeys *verify_ptx_terms_keys(const PtxTrial *trial);
 /* An axis of the tensor that is a coordinate of this kind, or -1. */
 int verify_ptx_coordinate_axis(const PtxTrial *trial, int tensor, MfCoordinate kind);
+
+/* ---- grouped products (verify_ptx_group.c) */
+
+/* Fills the tensor if it says where slots stand. */
+void verify_ptx_group_fill(PtxTrial *trial, int tensor);
+/* Finds the items that this makes; the machine gets as many multiprocessors as CTAs are wanted. */
+void verify_ptx_group_open(PtxTrial *trial);
+/* Whether a CTA runs, given which columns' tiles are chosen; how many elements those that run have
+ * (of each product), given the width of a columns' tile. */
+bool verify_ptx_group_wanted(const PtxTrial *trial, i64 cta,
+                             bool (*chosen)(const PtxTrial *, i64));
+i64 verify_ptx_group_area(const PtxTrial *trial, bool (*chosen)(const PtxTrial *, i64),
+                          i64 (*width)(const PtxTrial *, i64));
 
 /* The place of element `at` of memory among the elements without gaps; -1: in a gap. */
 static inline i64 verify_ptx_flat(const PtxTensor *t, i64 at)

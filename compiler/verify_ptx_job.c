@@ -149,6 +149,8 @@ static bool wanted(void *self, const u32 cta[3])
 {
     const PtxTrial *r = self;
     const MfGemm *gemm = &r->spec->gemm;
+    if (r->groups)
+        return verify_ptx_group_wanted(r, cta[0], is_chosen);
     if (is_persistent(r))
         return cluster_runs(r, cta[0] / (u32)gemm->cluster);
     return is_chosen(r, gemm->wgmma ? cta[0] / (u32)gemm->cluster : cta[0]);
@@ -184,6 +186,18 @@ static i64 fold_outputs(const PtxTrial *r, i64 live)
             if (tile_runs(r, c, row))
                 values += within(live, row, r->spec->gemm.tile_m) * r->spec->gemm.fold_values;
     return values;
+}
+
+/* Columns of a tile, counted over all groups; times what is written of each. */
+static i64 tile_outputs(const PtxTrial *r, i64 tile)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    int g = 0;
+    for (; tile >= ceil_of(group_columns(r, g), gemm->tile_n); g++)
+        tile -= ceil_of(group_columns(r, g), gemm->tile_n);
+    i64 each = gemm->roots_out ? (i64)gemm->n_roots * groups_parts(gemm)
+                               : gemm->group[g].n_results;
+    return within(group_columns(r, g), tile, gemm->tile_n) * each;
 }
 
 /* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
@@ -293,6 +307,8 @@ static bool make_tensor(PtxTrial *r, int index)
     r->place.shift = 0;
     if (verify_ptx_stored(r, index) && !r->place.failed)
         verify_ptx_fill_keys(r, index);
+    if (!r->place.failed)
+        verify_ptx_group_fill(r, index);
     return !r->place.failed;
 }
 
@@ -410,6 +426,7 @@ static void run_machine(PtxTrial *r)
                (r->job->phase == ISO_PHASE_JOIN && r->spec->join_waits);
     m->wanted = is_gemm(r) ? wanted : NULL;
     m->wanted_self = r;
+    m->wanted_of = str_of(kernel->name);
     bool prepared = prepare(r);
     if (prepared && r->worker->input->watch)
         r->worker->input->watch(r->worker->input->watch_self, r, false);
@@ -554,34 +571,43 @@ static i64 live_part(const PtxTrial *r, i64 of_all_rows)
     return of_all_rows / r->part_rows * r->live_rows;
 }
 
-static const MfBinding *owner_of(const PtxTrial *r)
+/* What says which slots are the rank's: a tensor of indices of an atom that is cut. */
+typedef struct Owner {
+    int tensor, atom; /* tensor below 0: all are */
+} Owner;
+
+static Owner owner_of(const PtxTrial *r)
 {
     const MfPart *part = op_part(r->op, r->job->phase);
     const MfSpec *spec = r->spec;
+    int experts = spec->gemm.experts;
+    if (spec->gemm.grouped && part->hi[experts] - part->lo[experts] <
+                                  r->worker->module->manifest->atoms[experts].size)
+        return (Owner){spec->bindings[spec->gemm.chosen].tensor, experts};
     for (int i = 0; i < spec->n_bindings && !spec->row_columns; i++) {
         const MfBinding *b = &spec->bindings[i];
         if (b->lookup == i && r->op->op->tensors[b->tensor].n_axes == 2 &&
             part->hi[b->looked_up] - part->lo[b->looked_up] <
                 r->worker->module->manifest->atoms[b->looked_up].size)
-            return b;
+            return (Owner){b->tensor, b->looked_up};
     }
-    return NULL;
+    return (Owner){-1, -1};
 }
 
 /* Of a result's live elements those whose slots stand at the rank's part. */
 static i64 owned(const PtxTrial *r, i64 elements)
 {
-    const MfBinding *b = owner_of(r);
-    if (!b)
+    Owner owner = owner_of(r);
+    if (owner.tensor < 0)
         return elements;
     const MfPart *part = op_part(r->op, r->job->phase);
-    const iso_tensor *t = &r->tensor[b->tensor].tensor;
-    i64 lo = part->lo[b->looked_up], own = 0, slots = r->live_rows * t->shape[1];
-    i64 size = r->worker->module->manifest->atoms[b->looked_up].size;
+    const iso_tensor *t = &r->tensor[owner.tensor].tensor;
+    i64 lo = part->lo[owner.atom], own = 0, slots = r->live_rows * t->shape[1];
+    i64 size = r->worker->module->manifest->atoms[owner.atom].size;
     for (i64 i = 0; i < slots; i++) {
         i64 at = ((const int32_t *)t->data)[i / t->shape[1] * t->stride[0] +
                                             i % t->shape[1] * t->stride[1]];
-        own += at < 0 || at >= size ? lo == 0 : at >= lo && at < part->hi[b->looked_up];
+        own += at < 0 || at >= size ? lo == 0 : at >= lo && at < part->hi[owner.atom];
     }
     return slots ? elements / slots * own : 0;
 }
@@ -606,6 +632,8 @@ static i64 wanted_outputs(const PtxTrial *r)
             each = (i64)gemm->n_roots * groups_parts(gemm);
         total += tiles_area(r, g, live_rows(r)) * each;
     }
+    if (r->groups)
+        return verify_ptx_group_area(r, is_chosen, tile_outputs);
     if (is_gemm(r))
         return total;
     if (r->job->phase == ISO_PHASE_PART)
@@ -677,6 +705,8 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     if (!make_tensors(r)) {
         outcome->finding = STR("no memory for the tensors");
     } else {
+        if (is_gemm(r) && r->spec->gemm.grouped)
+            verify_ptx_group_open(r);
         proof = r->place.terms ? verify_ptx_prove_open(r) : NULL;
         run_machine(r);
     }

@@ -18,6 +18,8 @@ iso_status launch_cuda(const Launch *launch)
         return launch_draw(launch);
     case MF_TOP:
         return launch_top(launch);
+    case MF_ORDER:
+        break;
     }
     return iso_fail(ISO_INTERNAL, "a kernel of no family");
 }

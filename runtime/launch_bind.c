@@ -3,8 +3,13 @@
 
 iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
 {
+    return launch_program(launch, launch->spec->kernel, grid, args);
+}
+
+iso_status launch_program(const Launch *launch, int program, const Grid *grid, void **args)
+{
     const iso_module *module = launch->op->module;
-    const MfKernel *kernel = &module->manifest->kernels[launch->spec->kernel];
+    const MfKernel *kernel = &module->manifest->kernels[program];
     const MfSpec *spec = launch->spec;
     /* Products, their joins and decoding wait themselves for what comes before, and may begin a
      * little earlier. */
@@ -22,7 +27,7 @@ iso_status launch_kernel(const Launch *launch, const Grid *grid, void **args)
                              .attributes = &early,
                              .n_attributes = waits};
     CuResult result =
-        module->driver->launch_config(&config, module->functions[launch->spec->kernel], args, NULL);
+        module->driver->launch_config(&config, module->functions[program], args, NULL);
     return driver_check(module->driver, result, kernel->name);
 }
 
@@ -55,6 +60,18 @@ static void skip_rows(const Launch *launch, int binding, View *view)
                                      manifest_dtype_bytes(launch->op->op->tensors[tensor].dtype);
 }
 
+/* Where an operand that is read at an index has which (IsoView). */
+static void bind_index(const Launch *launch, const MfBinding *binding, IsoView *out)
+{
+    const MfPart *part = op_part(launch->op, launch->phase);
+    if (binding->lookup < 0)
+        return;
+    out->stride[2] = lookup_stride(launch->op, launch->phase, binding, launch->tensors,
+                                   launch->run->rows);
+    out->stride[3] = part->lo[binding->looked_up];
+    out->stride[4] = part->hi[binding->looked_up] - part->lo[binding->looked_up];
+}
+
 static iso_status bind_view(const Launch *launch, const MfGroup *group, int binding, IsoView *out)
 {
     const MfAtoms *dims[] = {&launch->spec->gemm.rows, &group->cols};
@@ -67,6 +84,7 @@ static iso_status bind_view(const Launch *launch, const MfGroup *group, int bind
     out->ptr = view.data;
     for (int d = 0; d < ISO_DIMS; d++)
         out->stride[d] = view.stride[d];
+    bind_index(launch, &launch->spec->bindings[binding], out);
     return ISO_OK;
 }
 

@@ -7,13 +7,13 @@
 
 enum { GRID_Z_MAX = 65535 };
 
-static int64_t gemm_rows(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
+int64_t gemm_rows(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
 {
     return part_size(op->module->manifest, op_part(op, phase), &gemm->rows, rows);
 }
 
 /* Column tiles of all groups. */
-static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
+int64_t gemm_column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gemm, int64_t rows)
 {
     int64_t tiles = 0;
     if (gemm->fold_roots)
@@ -27,7 +27,7 @@ static int64_t column_tiles(const iso_op *op, iso_phase phase, const MfGemm *gem
 
 static void wgmma_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
-    int64_t columns = column_tiles(op, ISO_PHASE_RUN, gemm, rows), high = gemm->high;
+    int64_t columns = gemm_column_tiles(op, ISO_PHASE_RUN, gemm, rows), high = gemm->high;
     int64_t clusters = ceil_div(ceil_div(m, gemm->tile_m), high) *
                        ceil_div(columns, gemm->cluster / high);
     int64_t most = op->module->multiprocessors / gemm->cluster;
@@ -43,14 +43,14 @@ static unsigned row_tiles(const MfGemm *gemm, int64_t m)
 
 static void split_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
-    grid->x = (unsigned)(column_tiles(op, ISO_PHASE_RUN, gemm, rows) * gemm->cluster);
+    grid->x = (unsigned)(gemm_column_tiles(op, ISO_PHASE_RUN, gemm, rows) * gemm->cluster);
     grid->y = 1;
     grid->z = row_tiles(gemm, m);
 }
 
 static void stream_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
-    grid->x = (unsigned)column_tiles(op, ISO_PHASE_RUN, gemm, rows);
+    grid->x = (unsigned)gemm_column_tiles(op, ISO_PHASE_RUN, gemm, rows);
     grid->y = gemm->across_ctas ? (unsigned)gemm->n_leaves : 1;
     grid->z = row_tiles(gemm, m);
 }
@@ -96,6 +96,8 @@ static size_t partial_bytes(const MfGemm *gemm, const Grid *grid)
 
 size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
+    if (spec->gemm.grouped)
+        return group_workspace(op, spec, rows);
     Grid grid;
     gemm_grid(op, spec, rows, &grid);
     size_t partial = partial_bytes(&spec->gemm, &grid);
@@ -104,17 +106,8 @@ size_t gemm_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 
 /* ---- operands ---- */
 
-/* An operand of a product: its address and the stride between its rows, or between its k. */
-typedef struct Operand {
-    void *data;
-    int64_t stride;
-    int64_t rows;
-    bool k_inner;
-    bool f16;
-} Operand;
-
-static iso_status bind_operand(const Launch *launch, int binding, bool k_inner, const MfAtoms *rows,
-                               Operand *operand)
+iso_status gemm_operand(const Launch *launch, int binding, bool k_inner, const MfAtoms *rows,
+                        Operand *operand)
 {
     const iso_op *op = launch->op;
     const MfBinding *bound = &launch->spec->bindings[binding];
@@ -141,29 +134,37 @@ static iso_status bind_operand(const Launch *launch, int binding, bool k_inner, 
     return ISO_OK;
 }
 
-static iso_status encode_map(const Launch *launch, const Operand *operand, int box_rows,
-                             IsoTensorMap *out)
+/* With one leaf its own stride is never used, but it must still be a multiple of 16. */
+static unsigned long long leaf_step(const MfGemm *gemm, unsigned long long length)
+{
+    return gemm->n_leaves > 1 ? length * 2
+                              : 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
+}
+
+iso_status gemm_map(const Launch *launch, const Operand *operand, int box_rows, int64_t experts,
+                    int64_t expert_stride, IsoTensorMap *out)
 {
     const MfGemm *gemm = &launch->spec->gemm;
     const Driver *driver = launch->op->module->driver;
     unsigned long long length = (unsigned long long)(gemm->leaf_hi[0] - gemm->leaf_lo[0]);
     unsigned long long leaves = (unsigned long long)gemm->n_leaves;
-    unsigned long long rows = (unsigned long long)operand->rows;
+    unsigned long long rows = (unsigned long long)operand->rows, all = (unsigned long long)experts;
     unsigned long long step = (unsigned long long)operand->stride * 2;
-    unsigned long long k_dims[] = {length, leaves, rows}, k_strides[] = {length * 2, step};
-    unsigned long long r_dims[] = {rows, length, leaves}, r_strides[] = {step, length * step};
-    unsigned k_box[] = {64, 1, (unsigned)box_rows}, r_box[] = {64, 64, 1}, ones[] = {1, 1, 1};
-    /* One leaf never steps, but its stride must still be a multiple of 16. */
-    if (leaves == 1)
-        k_strides[0] = 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
-    if ((uintptr_t)operand->data % 16 || step % 16 || k_strides[0] % 16)
+    unsigned long long apart = (unsigned long long)expert_stride * 2;
+    unsigned long long k_dims[] = {length, leaves, rows, all};
+    unsigned long long k_strides[] = {leaf_step(gemm, length), step, apart};
+    unsigned long long r_dims[] = {rows, length, leaves, all};
+    unsigned long long r_strides[] = {step, length * step, apart};
+    unsigned k_box[] = {64, 1, (unsigned)box_rows, 1}, r_box[] = {64, 64, 1, 1};
+    unsigned ones[] = {1, 1, 1, 1};
+    if ((uintptr_t)operand->data % 16 || step % 16 || k_strides[0] % 16 || apart % 16)
         return iso_fail(ISO_BAD_TENSOR,
                         "op %s: the tensor-copy kernel needs 16-byte aligned rows; "
                         "got data %p with a row stride of %" PRId64 " elements",
                         launch->op->op->name, operand->data, operand->stride);
     CuTensorMap map;
     CuResult result = driver->tensor_map(
-        &map, operand->f16 ? CU_TENSOR_MAP_F16 : CU_TENSOR_MAP_BF16, 3, operand->data,
+        &map, operand->f16 ? CU_TENSOR_MAP_F16 : CU_TENSOR_MAP_BF16, experts ? 4 : 3, operand->data,
         operand->k_inner ? k_dims : r_dims, operand->k_inner ? k_strides : r_strides,
         operand->k_inner ? k_box : r_box, ones, 0, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_256B, 0);
@@ -192,25 +193,25 @@ static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemm
     const MfGemm *gemm = &launch->spec->gemm;
     int parts = groups_parts(gemm);
     Operand operand;
-    iso_status status = bind_operand(launch, gemm->a, gemm->a_k_inner, &gemm->rows, &operand);
+    iso_status status = gemm_operand(launch, gemm->a, gemm->a_k_inner, &gemm->rows, &operand);
     if (!status && gemm->wgmma)
-        status = encode_map(launch, &operand, a_box(gemm, operand.rows), &maps->a);
+        status = gemm_map(launch, &operand, a_box(gemm, operand.rows), 0, 0, &maps->a);
     args->a = operand.data;
     args->a_stride = operand.stride;
     for (int g = 0; g < gemm->n_groups; g++) {
         const MfGroup *group = &gemm->group[g];
         for (int p = 0; p < group->n_products && !status; p++) {
-            status = bind_operand(launch, group->b[p], group->b_k_inner[p], &group->cols, &operand);
+            status = gemm_operand(launch, group->b[p], group->b_k_inner[p], &group->cols, &operand);
             args->group[g].b[p] = operand.data;
             args->group[g].b_stride[p] = operand.stride;
             if (!status && gemm->wgmma)
-                status = encode_map(launch, &operand, b_box(gemm), &maps->b[g * parts + p]);
+                status = gemm_map(launch, &operand, b_box(gemm), 0, 0, &maps->b[g * parts + p]);
         }
     }
     return status;
 }
 
-static void bind_roots(const Launch *launch, IsoGemmArgs *args)
+void gemm_roots(const Launch *launch, IsoGemmArgs *args)
 {
     const MfGemm *gemm = &launch->spec->gemm;
     int64_t columns = groups_columns(launch->op, launch->phase, gemm, launch->run->rows);
@@ -234,7 +235,7 @@ static void bind_fold(const Launch *launch, IsoGemmArgs *args)
             (int)op_part(launch->op, launch->phase)->lo[columns->atom[0]];
 }
 
-static void bind_leaves(const MfGemm *gemm, IsoGemmArgs *args)
+void gemm_leaves(const MfGemm *gemm, IsoGemmArgs *args)
 {
     args->leaves = gemm->n_leaves;
     for (int i = 0; i < gemm->n_leaves; i++)
@@ -245,6 +246,8 @@ static void bind_leaves(const MfGemm *gemm, IsoGemmArgs *args)
 iso_status launch_gemm(const Launch *launch)
 {
     const MfGemm *gemm = &launch->spec->gemm;
+    if (gemm->grouped)
+        return launch_group(launch);
     IsoGemmArgs args;
     IsoGemmMaps maps;
     Grid grid;
@@ -256,14 +259,14 @@ iso_status launch_gemm(const Launch *launch)
         args.rows_dev = launch->run->rows_device;
     args.counters = launch->run->workspace;
     args.workspace = (float *)((char *)launch->run->workspace + counter_bytes(gemm, &grid));
-    bind_leaves(gemm, &args);
+    gemm_leaves(gemm, &args);
     iso_status status = groups_bind(launch, !gemm->roots_out, args.group);
     if (!status)
         status = bind_products(launch, &args, &maps);
     if (status)
         return status;
     if (gemm->roots_out)
-        bind_roots(launch, &args);
+        gemm_roots(launch, &args);
     if (gemm->fold_roots)
         bind_fold(launch, &args);
     status = counters_ready(launch, counters_needed(gemm, &grid));
@@ -286,6 +289,11 @@ static void join_rows(const Launch *launch, IsoJoinArgs *args)
         args->row_begin += (int)launch->window->lo;
         args->rows = (int)launch->window->n;
     }
+    const MfGemm *gemm = &launch->spec->gemm;
+    args->rows_each =
+        gemm->grouped ? (int)op->module->manifest->atoms[gemm->rows.atom[1]].size : 1;
+    args->row_begin *= args->rows_each;
+    args->rows *= args->rows_each;
 }
 
 iso_status launch_join(const Launch *launch)
@@ -308,6 +316,8 @@ iso_status launch_join(const Launch *launch)
         args.source[i] = (IsoJoinSource){launch->sources[heard->rank[i]], source_rows * columns,
                                          columns, spec->roots_of_source[i]};
     iso_status status = groups_bind(launch, true, args.group);
+    if (!status && spec->gemm.grouped)
+        status = group_join(launch, &args);
     if (status)
         return status;
     int64_t pairs = 0;

@@ -95,9 +95,9 @@ static void read_op(Reader *r, json_t *object, void *element)
 static MfFamily get_family(Reader *r, json_t *object)
 {
     static const char *const names[] = {"map", "row", "gemm", "join", "attend", "draw",
-                                        "top"};
+                                        "top", "order"};
     const char *family = get_string(r, object, "family");
-    for (int f = 0; f <= MF_TOP; f++)
+    for (int f = 0; f <= MF_ORDER; f++)
         if (!strcmp(names[f], family))
             return (MfFamily)f;
     bad(r, "family", "is no kernel family");
@@ -176,6 +176,19 @@ static void read_leaves(Reader *r, json_t *object, MfGemm *gemm)
     }
 }
 
+/* Grouped products, and their joins. */
+static void read_chosen(Reader *r, json_t *object, MfSpec *spec)
+{
+    json_t *chosen = json_object_get(object, "chosen");
+    spec->gemm.grouped = chosen != NULL;
+    if (!chosen)
+        return;
+    spec->gemm.experts = (int)element_int(r, chosen, 0, "chosen", 0, r->out->n_atoms - 1);
+    spec->gemm.chosen = (int)element_int(r, chosen, 1, "chosen", 0, spec->n_bindings - 1);
+    if (spec->gemm.rows.n != 2)
+        bad(r, "rows", "are not tokens by slots");
+}
+
 static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
 {
     MfGemm *gemm = &spec->gemm;
@@ -202,6 +215,9 @@ static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
         gemm->fold_roots = (int)element_int(r, fold, 0, "fold", 1, 1 << 20);
         gemm->fold_values = (int)element_int(r, fold, 1, "fold", 1, 8);
     }
+    read_chosen(r, object, spec);
+    if (gemm->grouped)
+        gemm->order = (int)get_int(r, object, "order", 0, r->out->n_kernels - 1);
     read_leaves(r, object, gemm);
     read_groups(r, object, spec);
 }
@@ -216,6 +232,8 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     spec->join_waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not */
     read_atom_list(r, json_object_get(object, "rows"), "rows", &spec->gemm.rows);
     spec->values = (int)get_int(r, object, "values", 1, 8);
+    read_chosen(r, object, spec);
+    spec->values = (int)get_int(r, object, "values", 1, 3);
     read_groups(r, object, spec);
 }
 

@@ -39,7 +39,9 @@ typedef struct MfOp {
     MfTensor *tensors; /* parameters, then results */
 } MfOp;
 
-typedef enum MfFamily { MF_MAP, MF_ROW, MF_GEMM, MF_JOIN, MF_ATTEND, MF_DRAW, MF_TOP } MfFamily;
+typedef enum MfFamily {
+    MF_MAP, MF_ROW, MF_GEMM, MF_JOIN, MF_ATTEND, MF_DRAW, MF_TOP, MF_ORDER /* of a kernel only */
+} MfFamily;
 
 typedef struct MfKernel {
     const char *name;
@@ -85,6 +87,10 @@ typedef struct MfGemm {
     int far;     /* values of a CTA that wait in workspace */
     int cluster; /* CTAs */
     int high;    /* row tiles of a cluster, one for each CTA; else they have column tiles: 1 */
+    bool grouped;
+    int experts; /* grouped: the atom of which the rows have indices */
+    int chosen;  /* grouped: binding of these */
+    int order;   /* grouped: the kernel that sorts rows by them */
     int64_t leaf_lo[MF_MAX_LEAVES], leaf_hi[MF_MAX_LEAVES];
     int n_groups;
     MfGroup group[MF_MAX_GROUPS];

@@ -25,6 +25,7 @@ typedef struct Emitted {
     int n_kernels;            /* distinct programs */
     EmittedKernel *kernels;
     int *program_of_kernel;   /* Plan.kernels index -> kernels index */
+    int order;                /* kernels index of what sorts the rows of grouped products; -1 */
     Str program;              /* the whole CUDA text */
 } Emitted;
 

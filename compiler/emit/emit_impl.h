@@ -35,6 +35,7 @@ void emit_join(KernelText *k); /* of a product's roots */
  * all ranks' roots (fold.c). */
 void fold_write_op(KernelText *k);
 Str fold_joined_text(Arena *arena, const Join *join, int index, int threads);
+void emit_order(KernelText *k);
 
 void emit_kernel(const Contract *contract, const Kernel *kernel, EmittedKernel *out, Arena *arena);
 

@@ -23,6 +23,7 @@ static const DagNode **group_values(Arena *arena, const GemmGroup *group)
     return values;
 }
 
+/* What says where an operand is read stands before it. */
 static bool list_operands(const Kernel *kernel, const GemmGroup *group, GroupBindings *out,
                           Arena *arena)
 {
@@ -33,6 +34,9 @@ static bool list_operands(const Kernel *kernel, const GemmGroup *group, GroupBin
     for (int i = 0; i < nodes.n; i++)
         if (nodes.v[i]->kind == DAG_INPUT)
             used[kernel_input(kernel, g, nodes.v[i])] = true;
+    for (int i = 0; i < kernel->n_bindings; i++)
+        if (used[i] && kernel->bindings[i].lookup >= 0)
+            used[kernel->bindings[i].lookup] = true;
     for (int i = 0; i < kernel->n_bindings; i++)
         if (used[i] && place_of(out->operand, &out->n_operands, MAX_OPERANDS, i) < 0)
             return false;
@@ -147,7 +151,8 @@ static Str element_input(void *user, const DagNode *node)
 static Str address(const Epilogue *e, const char *list, int place, int binding)
 {
     const Binding *b = &e->k->kernel->bindings[binding];
-    const char *type = expr_held(binding_tensor(e->k->kernel, binding)->type);
+    const Tensor *tensor = binding_tensor(e->k->kernel, binding);
+    const char *type = tensor->index_of ? "int" : expr_held(tensor->type);
     Text text = {.arena = e->k->arena};
     text_printf(&text, "(%s%s *)g.%s[%d].ptr", b->result ? "" : "const ", type, list, place);
     static const char *const index[2] = {"row", "col"};
@@ -157,29 +162,55 @@ static Str address(const Epilogue *e, const char *list, int place, int binding)
     return text_str(&text);
 }
 
-static void add_pairs(Epilogue *e, const char *list, int place, bool f32)
+static void add_pairs(Epilogue *e, const char *list, int place, int binding, bool f32)
 {
-    text_printf(&e->pairs, "%siso_view_pairs(g.%s[%d], 2, 1)", e->pairs.n ? " && " : "", list,
-                place);
+    int axes = e->k->kernel->bindings[binding].lookup < 0 ? 2 : 3;
+    text_printf(&e->pairs, "%siso_view_pairs(g.%s[%d], %d, 1)", e->pairs.n ? " && " : "", list,
+                place, axes);
     if (f32)
         text_printf(&e->pairs, " && ((unsigned long long)g.%s[%d].ptr & 7) == 0", list, place);
+}
+
+/* An operand that is read at an index: where that is, and +0 where it is not there. */
+static Str looked_up(Epilogue *e, int i, int binding, Str read)
+{
+    int by = e->k->kernel->bindings[binding].lookup, place = 0;
+    if (by < 0)
+        return read;
+    while (e->touched.operand[place] != by)
+        place++;
+    writer_line(&e->load, "const long long at%d = iso_view_at(g.operand[%d], in.in%d_%d);", i, i,
+                e->prefix, place);
+    return str_format(e->k->arena, "at%d < 0 ? %s : %.*s", i,
+                      e->k->kernel->bindings[binding].has[1] &&
+                              binding_tensor(e->k->kernel, binding)->type == DT_F32
+                          ? "make_float2(0.0f, 0.0f)" : "0",
+                      STR_FMT(read));
 }
 
 static void write_input(Epilogue *e, int i)
 {
     int binding = e->touched.operand[i];
-    DType type = binding_tensor(e->k->kernel, binding)->type;
-    bool f32 = type == DT_F32, pair = e->k->kernel->bindings[binding].has[1];
+    const Binding *bound = &e->k->kernel->bindings[binding];
+    const Tensor *tensor = binding_tensor(e->k->kernel, binding);
+    bool f32 = tensor->type == DT_F32, pair = bound->has[1];
     Str from = address(e, "operand", i, binding);
+    Arena *arena = e->k->arena;
+    if (bound->lookup >= 0)
+        from = str_format(arena, "%.*s + at%d", STR_FMT(from), i);
     if (!pair) {
-        writer_line(&e->fields, "%s in%d_%d;", expr_held(type), e->prefix, i);
-        writer_line(&e->load, "in.in%d_%d = *(%.*s);", e->prefix, i, STR_FMT(from));
+        writer_line(&e->fields, "%s in%d_%d;", tensor->index_of ? "int" : expr_held(tensor->type),
+                    e->prefix, i);
+        Str read = looked_up(e, i, binding, str_format(arena, "*(%.*s)", STR_FMT(from)));
+        writer_line(&e->load, "in.in%d_%d = %.*s;", e->prefix, i, STR_FMT(read));
         return;
     }
-    add_pairs(e, "operand", i, f32);
+    add_pairs(e, "operand", i, binding, f32);
     writer_line(&e->fields, "%s in%d_%d;", f32 ? "float2" : "unsigned", e->prefix, i);
-    writer_line(&e->load, "in.in%d_%d = iso_load_pair%s<Pairs>(%.*s, g.operand[%d].stride[1], "
-                          "valid);", e->prefix, i, f32 ? "_f32" : "", STR_FMT(from), i);
+    Str read = str_format(arena, "iso_load_pair%s<Pairs>(%.*s, g.operand[%d].stride[1], valid)",
+                          f32 ? "_f32" : "", STR_FMT(from), i);
+    read = looked_up(e, i, binding, read);
+    writer_line(&e->load, "in.in%d_%d = %.*s;", e->prefix, i, STR_FMT(read));
 }
 
 /* A packed sum stands for its rounding, others for themselves. */
@@ -263,7 +294,7 @@ static void write_stores(Epilogue *e, bool wide)
         while (e->touched.result[place] != binding)
             place++;
         Str to = address(e, "result", place, binding);
-        add_pairs(e, "result", place, f32);
+        add_pairs(e, "result", place, binding, f32);
         if (f32)
             writer_line(&e->store, "iso_store_pair_f32<Pairs>(%.*s, g.result[%d].stride[1], valid, "
                                    "out%d[0], out%d[1]);", STR_FMT(to), place, i, i);
@@ -481,6 +512,43 @@ static void emit_wgmma(KernelText *k)
                     bm, bn, gemm->stages, gemm->near, gemm->cluster);
 }
 
+/* Steps of 16 k in a leaf's last block. */
+static int tail_steps(const Gemm *gemm)
+{
+    i64 leaf = gemm->leaf_hi[0] - gemm->leaf_lo[0];
+    return leaf > 64 && leaf % 64 ? (int)(leaf % 64 + 15) / 16 : 4;
+}
+
+static void emit_group(KernelText *k)
+{
+    const Gemm *gemm = &k->kernel->gemm;
+    write_op(k, postfix_text(k->arena, &gemm->program, gemm->roots_out, gemm->fused),
+             !gemm->roots_out);
+    k->parameters = "const __grid_constant__ IsoGroupArgs args, "
+                    "const __grid_constant__ IsoGemmMaps maps";
+    k->arguments = "IsoGroupArgs, IsoGemmMaps";
+    k->threads = 128 * (1 + (gemm->tile_m + 63) / 64);
+    k->shared_bytes = wgmma_shared(gemm);
+    k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_group_wgmma.cuh\n");
+    writer_line(&k->body, "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d%s>>(args, maps);",
+                gemm->tile_m, gemm->tile_n, gemm->stages, gemm->near, tail_steps(gemm),
+                gemm->roots_out ? ", 136" : "");
+}
+
+void emit_order(KernelText *k)
+{
+    k->family = "order";
+    k->parameters = "const __grid_constant__ IsoOrderArgs args";
+    k->arguments = "IsoOrderArgs";
+    k->threads = 512;
+    k->shared_bytes = 16 * 513 * 8 + 514 * 8 + 128;
+    k->cluster = 8;
+    k->bounds = "512";
+    k->files = STR("iso_abi.cuh\niso_group_order.cuh\n");
+    writer_line(&k->body, "iso_group_order(args);");
+}
+
 static void emit_stream(KernelText *k)
 {
     const Gemm *gemm = &k->kernel->gemm;
@@ -503,7 +571,9 @@ static void emit_stream(KernelText *k)
 void emit_gemm(KernelText *k)
 {
     k->family = "gemm";
-    if (k->kernel->gemm.kernel == KERNEL_WGMMA)
+    if (k->kernel->gemm.grouped)
+        emit_group(k);
+    else if (k->kernel->gemm.kernel == KERNEL_WGMMA)
         emit_wgmma(k);
     else
         emit_stream(k);

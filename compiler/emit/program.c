@@ -21,6 +21,7 @@ static void emit_family(KernelText *k)
     case FAMILY_ATTEND: emit_attend(k); break;
     case FAMILY_DRAW: emit_draw(k); break;
     case FAMILY_TOP: emit_top(k); break;
+    case FAMILY_ORDER: emit_order(k); break;
     case FAMILY_JOIN:
         if (k->kernel->join.of == FAMILY_ROW)
             emit_rows(k);
@@ -130,8 +131,26 @@ static void write_kernel_comment(Writer *w, const Plan *plan, const Emitted *out
                 c->div, c->sqrt, c->mma_steps);
 }
 
+static bool has_groups(const Plan *plan)
+{
+    for (int i = 0; i < plan->kernels.n; i++)
+        if (plan->kernels.v[i]->family == FAMILY_GEMM && plan->kernels.v[i]->gemm.grouped)
+            return true;
+    return false;
+}
+
+static Str add_order(const Plan *plan, Emitted *out, Arena *arena)
+{
+    Kernel *kernel = arena_new_of(arena, Kernel);
+    EmittedKernel *order = &out->kernels[out->n_kernels++];
+    kernel->family = FAMILY_ORDER;
+    emit_kernel(plan->dag->contract, kernel, order, arena);
+    return order->name;
+}
+
 static void emit_kernels(const Plan *plan, Emitted *out, Str *names, Arena *arena)
 {
+    Str order = has_groups(plan) ? add_order(plan, out, arena) : (Str){0};
     for (int i = 0; i < plan->kernels.n; i++) {
         EmittedKernel kernel;
         emit_kernel(plan->dag->contract, plan->kernels.v[i], &kernel, arena);
@@ -143,6 +162,7 @@ static void emit_kernels(const Plan *plan, Emitted *out, Str *names, Arena *aren
         qsort(out->kernels, (size_t)out->n_kernels, sizeof *out->kernels, by_name);
     for (int i = 0; i < plan->kernels.n; i++)
         out->program_of_kernel[i] = find_kernel(out, names[i]);
+    out->order = order.n ? find_kernel(out, order) : -1;
 }
 
 static void write_provenance(Writer *w, Str lines)
@@ -160,7 +180,7 @@ bool emit_program(const Plan *plan, Str provenance, Emitted *out, Arena *arena, 
 {
     (void)diags; /* what no family can do was refused when it was planned */
     int n = plan->kernels.n;
-    *out = (Emitted){.kernels = arena_array(arena, EmittedKernel, n + 1),
+    *out = (Emitted){.kernels = arena_array(arena, EmittedKernel, n + 2),
                      .program_of_kernel = arena_array(arena, int, n + 1)};
     emit_kernels(plan, out, arena_array(arena, Str, n + 1), arena);
     Writer w;

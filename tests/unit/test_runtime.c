@@ -388,6 +388,7 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
         break;
     case MF_JOIN:
     case MF_ATTEND:
+    case MF_ORDER:
         break;
     }
     return 0;
