@@ -3,7 +3,7 @@
 #ifndef TEST_MODES_H
 #define TEST_MODES_H
 
-#include "module.h"
+#include "case.h"
 
 /* The products of one chain against cuBLAS, opened from `folder`: bits equal or not, for each shape
  * and row count. Reports; fails only where cuBLAS itself does. */
@@ -19,7 +19,13 @@ int attend_check(const iso_module *module, iso_module *cpu, const char *only);
 /* Draws and ops that read at indices, against the CPU executor; then how long they take. */
 int draw_check(const iso_module *module, iso_module *cpu, const char *only, bool times);
 
-/* Routing and sums of slots in every layout, against the CPU executor; then how long they take. */
+
+/* How long a grouped product takes: at 8192 tokens and 64, uniform and Zipf's routing; for one rank
+ * of every layout. */
+void group_times(Case *c);
+
+/* Routing, products at slots' experts and sums of slots in every layout, against the CPU executor;
+ * then how long they take. */
 int route_check(const iso_module *module, iso_module *cpu, const char *only, bool times);
 
 /* KERNEL DEFECT [RUNS] */

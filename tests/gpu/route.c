@@ -1,8 +1,9 @@
-/* Routing and sums of slots: every op of a cubin that has a token's slots, in every layout, its
- * ranks one after another, at many row counts, against the CPU executor; then how long it takes
- * beside a copy of as many bytes. Scores tie where it hurts: at the last slot, at the last group.
+/* Routing, products at slots' experts, sums of slots: every op of a cubin that has a token's slots,
+ * in every layout, its ranks one after another, at many row counts, against the CPU executor; then
+ * how long it takes beside a copy of as many bytes. Scores tie where it hurts: at the last slot, at
+ * the last group.
  *
- * The executor computes BASE rows; row i of every run has the inputs of row i mod BASE. */
+ * The executor computes the first rows; row i of every run has the inputs of row i modulo these. */
 #include "case.h"
 #include "modes.h"
 
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BASE = 256, MOST = 8192 };
+enum { BASE = 256, BASE_OF_PRODUCTS = 48, MOST = 8192 };
 enum { UNIFORM, SKEWED, ONE_PLACE, KINDS };
 
 static const char *const kind_name[KINDS] = {"uniform", "skewed", "all at one place"};
@@ -20,6 +21,7 @@ typedef struct Route {
     Case c;
     const iso_op *on_cpu;
     int routing;
+    size_t base; /* rows that the executor computes */
     iso_tensor host[MAX_TENSORS];
 } Route;
 
@@ -116,27 +118,38 @@ static void put_slots(int32_t *slots, int64_t k, int64_t n, int routing, size_t 
         slots[s] = -1;
 }
 
+/* Of weights the first elements, again and again, in a period that no axis has. */
+static void repeat_weights(iso_tensor *t, size_t have)
+{
+    size_t all = elements(t) * element(t), bytes = have * element(t);
+    for (size_t at = bytes; at < all; at += bytes)
+        memcpy((char *)t->data + at, t->data, all - at < bytes ? all - at : bytes);
+}
+
 static void put_param(Route *g, int i)
 {
+    enum { PERIOD = 1000003 };
     iso_tensor *t = &g->host[i];
     size_t n = elements(t), line = n / (size_t)t->shape[0];
     bool rows = case_has_rows(&g->c, i);
     if (t->dtype == ISO_I32) {
-        for (size_t row = 0; row < BASE; row++)
+        for (size_t row = 0; row < g->base; row++)
             put_slots((int32_t *)t->data + row * line, (int64_t)line, places(g, i), g->routing,
                       row);
         return;
     }
-    for (size_t at = 0; at < n; at++)
+    for (size_t at = 0; at < n && (rows || at < PERIOD); at++)
         put_value(t, at, scatter(at * 31 + (uint64_t)i * 77 + (uint64_t)g->routing),
                   rows ? at / line : 0);
+    if (!rows && n > PERIOD)
+        repeat_weights(t, PERIOD);
 }
 
 /* ---- the executor's rows, again and again ---------------------------------------------------- */
 
-static void repeat_rows(DevicePtr to, const iso_tensor *host)
+static void repeat_rows(const Route *g, DevicePtr to, const iso_tensor *host)
 {
-    size_t bytes = elements(host) * element(host), all = bytes / BASE * MOST;
+    size_t bytes = elements(host) * element(host), all = bytes / g->base * MOST;
     char last;
     gpu_write(to, host->data, bytes);
     gpu_read(&last, to + bytes - 1, 1); /* what was written is there for the stream's copies */
@@ -149,19 +162,20 @@ static void make_base(Route *g)
     Case *c = &g->c;
     for (int i = 0; i < c->n; i++) {
         iso_tensor *t = &g->host[i];
-        must(iso_op_tensor(g->on_cpu, ISO_PHASE_RUN, BASE, i, t, NULL), "iso_op_tensor");
+        must(iso_op_tensor(g->on_cpu, ISO_PHASE_RUN, (int64_t)g->base, i, t, NULL),
+             "iso_op_tensor");
         t->data = malloc(elements(t) * element(t));
         if (!t->data)
             exit(5);
         if (i < c->params)
             put_param(g, i);
     }
-    iso_run run = {.rows = BASE};
+    iso_run run = {.rows = (int64_t)g->base};
     must(iso_op_run(g->on_cpu, g->host, c->n, &run), "the executor");
     for (int i = 0; i < c->n; i++) {
         DevicePtr to = i < c->params ? (DevicePtr)(uintptr_t)c->whole[i].data : c->expected[i];
         if (case_has_rows(c, i))
-            repeat_rows(to, &g->host[i]);
+            repeat_rows(g, to, &g->host[i]);
         else
             gpu_write(to, g->host[i].data, elements(&g->host[i]) * element(&g->host[i]));
         free(g->host[i].data);
@@ -171,12 +185,16 @@ static void make_base(Route *g)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
+/* Few rows by every schedule, many by the one that is meant for them. */
 static void run_layouts(Route *g, Way way)
 {
     for (int l = 0; l < g->c.module->manifest->n_layouts; l++) {
+        int schedules;
         way.layout = &g->c.module->manifest->layouts[l];
-        way.schedule = 1;
-        case_way(&g->c, &way);
+        must(iso_op_schedules(case_op(&g->c, way.layout, 0), &schedules), "iso_op_schedules");
+        for (way.schedule = 0; way.schedule <= schedules; way.schedule++)
+            if (way.schedule == 0 || way.rows <= 205)
+                case_way(&g->c, &way);
     }
 }
 
@@ -256,10 +274,15 @@ static const iso_op *op_of(const iso_module *module, const char *name)
     return op;
 }
 
+static const MfSpec *spec_of(const iso_module *module, const char *name)
+{
+    return op_spec(op_of(module, name), ISO_PHASE_RUN, MOST, 0);
+}
+
 static bool has_slots(const iso_module *module, const char *name)
 {
-    const MfSpec *spec = op_spec(op_of(module, name), ISO_PHASE_RUN, MOST, 0);
-    return spec && (spec->family == MF_TOP || spec->row_columns);
+    const MfSpec *spec = spec_of(module, name);
+    return spec && (spec->family == MF_TOP || spec->row_columns || spec->gemm.grouped);
 }
 
 int route_check(const iso_module *module, iso_module *cpu, const char *only, bool times)
@@ -270,7 +293,9 @@ int route_check(const iso_module *module, iso_module *cpu, const char *only, boo
         if (!has_slots(module, op->name) || (only && strcmp(only, op->name)))
             continue;
         for (int routing = 0; routing < KINDS; routing++) {
-            Route g = {.routing = routing, .on_cpu = op_of(cpu, op->name)};
+            bool products = spec_of(module, op->name)->gemm.grouped;
+            Route g = {.routing = routing, .on_cpu = op_of(cpu, op->name),
+                       .base = products ? BASE_OF_PRODUCTS : BASE};
             uint64_t differ = totals.differ, compared = totals.compared;
             case_open(&g.c, module, op, 0, MOST, &totals);
             make_base(&g);
@@ -278,7 +303,9 @@ int route_check(const iso_module *module, iso_module *cpu, const char *only, boo
             printf("%s, %s: %llu of %llu outputs differ from the executor's\n", op->name,
                    kind_name[routing], (unsigned long long)(totals.differ - differ),
                    (unsigned long long)(totals.compared - compared));
-            if (times && routing == UNIFORM) {
+            if (times && products && routing == UNIFORM)
+                group_times(&g.c);
+            else if (times && routing == UNIFORM) {
                 time_rows(&g, 64);
                 time_rows(&g, MOST);
             }
