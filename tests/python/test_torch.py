@@ -182,6 +182,35 @@ class Torch(unittest.TestCase):
             op(x, w, positions=places[0][:2])
         self.assertEqual(len(op._known), 3)
 
+    def test_calls_that_come_again_and_again(self):
+        """Torch tells that they look alike; what does not is refused, or gone through, as ever."""
+        op, x, w = self.small.ops["shift"], bf16((16, 64), 1), bf16((16, 64), 2)
+        p, learnt = torch.arange(16, dtype=torch.int32), w.clone().requires_grad_()
+        want = shift(x, w, p)
+        for _ in range(6):
+            self.assertTrue(torch.equal(op(x, w, positions=p), want))
+        turned = x.t().contiguous().t()
+        with self.assertRaises(isoc.IsoError):
+            op(x, learnt, positions=p)
+        for bad in (w.float(), torch.empty_like(w, device="meta"), w[:, :32], None):
+            with self.assertRaises((isoc.IsoError, TypeError)):
+                op(x, bad, positions=p)
+        with self.assertRaises(isoc.IsoError):
+            op(x, w, positions=p.float())
+        for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+            with mode():
+                for _ in range(5):
+                    given = w if mode is torch.enable_grad else learnt
+                    for y in (x, turned, x):
+                        got = op(y, given, positions=p)
+                        self.assertTrue(torch.equal(got, want))
+                        self.assertEqual(got.is_inference(), mode is torch.inference_mode)
+                    out = torch.zeros_like(want)
+                    self.assertIs(op(x, given, out=out, positions=p), out)
+                    self.assertTrue(torch.equal(out, want))
+        with self.assertRaises(isoc.IsoError):
+            op(x, learnt, positions=p)
+
     def test_looks_are_not_kept_for_ever(self):
         op, w = self.small.ops["shift"], bf16((16, 64), 2)
         with mock.patch("isoc.quick._MOST", 4):

@@ -79,6 +79,8 @@ class Op:
         self._handle = handle
         self._slots: dict[int, tuple[_Slot, ...]] = {}
         self._known: dict[Any, quick.Known] = {}
+        self._last: tuple[Any, Any, Any] = (None, None, None)  # see quick._noted
+        self._keys: tuple[bytes, Any, int] = (b"", None, 0)
         n_params, n_results = ctypes.c_int(), ctypes.c_int()
         _native.check(lib.iso_op_tensors(handle, n_params, n_results))
         self._n_params = n_params.value

@@ -3,12 +3,14 @@
 What a call of torch's tensors is refused for, its row count, the shapes of its results and its
 workspace depend on the tensors' dtypes, devices, shapes and strides alone. They are found once, by
 the whole way in op.py, and kept by these; a later call that looks the same brings addresses. What
-depends on those is checked by libiso, in every call.
+depends on those is checked by libiso, in every call. Whether a call looks like the last one is
+asked of torch, by the guards of its compiled programs: that takes a third of the time.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 import sys
 from typing import TYPE_CHECKING, Any, Iterable
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .op import Op, _Call
 
 _MOST = 512  # looks of one op that are kept
+_MOST_GUARDS = 16  # made for one look: they tell torch's modes apart, which callers may alternate
 _RUN = struct.Struct("@qiPPPPPNP")  # as _native.Run
 _KEYS = struct.Struct("@PPPqiiq")  # as iso_keys
 _KeysBytes = ctypes.c_char * _KEYS.size
@@ -30,27 +33,38 @@ _REST = _native.TENSOR.size - struct.calcsize("P")
 _run = _native.lib["iso_op_run"]
 
 _plain: set[type] = set()  # torch.Tensor and Parameter, once there is torch
-_empty: Any = None
+_new: tuple[Any, Any] = (None, None)  # a tensor on the CPU, on the current GPU
+_guards: Any = None
 _stream: Any = None  # the current one's CUstream, by GPU
 _gpu: Any = None  # the current one
 _gpus = 0
 _dtypes: tuple[Any, ...] = ()  # torch's, by ours
 _INT32 = 3
+_ABSENT = (None, None, None)
 
 
 def learn() -> None:
     """Notes torch's functions, if it was imported meanwhile."""
-    global graded, _empty, _stream, _gpu, _gpus, _dtypes
+    global graded, _new, _guards, _stream, _gpu, _gpus, _dtypes
     torch = sys.modules.get("torch")
     if not hasattr(torch, "nn"):
         return
-    graded, _empty = torch.is_grad_enabled, torch.empty_like
+    graded = torch.is_grad_enabled
+    dynamo = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    _guards = getattr(dynamo, "TensorGuards", None)
+    # Past torch's dispatcher, where it has such functions: that takes half the time.
+    _new = (getattr(dynamo, "_empty_strided_cpu", functools.partial(_empty, "cpu")),
+            getattr(dynamo, "_empty_strided_cuda", functools.partial(_empty, "cuda")))
     _dtypes = (torch.bfloat16, torch.float16, torch.float32, torch.int32)
     if torch.cuda.is_available():
         _stream = getattr(torch._C, "_cuda_getCurrentRawStream", memory.current_stream)
         _gpu = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
         _gpus = torch.cuda.device_count()
     _plain.update((torch.Tensor, torch.nn.Parameter))
+
+
+def _empty(device: str, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+    return sys.modules["torch"].empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def graded() -> bool:
@@ -82,43 +96,56 @@ def run(op: "Op", tensors: tuple[Any, ...], numbers: tuple[Any, ...], places: tu
     """
     if not _plain:
         return None, None
-    said: list[Any] = [numbers]
-    addresses = []
-    cuda = op.module._device == CUDA
-    for x, slot in zip(tensors, op._run_slots):
-        dtype = x.dtype if type(x) in _plain else None
-        if (dtype is not _dtypes[slot.dtype] or (lost and x.requires_grad)
-                or not (x.is_cuda if cuda else x.is_cpu) or (dtype is not _dtypes[0] and x.is_neg())
-                or (_gpus > 1 and cuda and x.get_device() != op.module._index)):
-            return None, None
-        said.append(x.shape if x.is_contiguous() else (x.shape, x.stride()))
-        addresses.append(x.data_ptr())
-    live = positions = sequences = where = 0
+    at, given, asked = (), tensors, (numbers, len(tensors), lost)
     if places or keys is not None:
-        at = _look(op, cuda, places if keys is None else (*places, keys[0], keys[1]), said)
-        if at is None:
-            return None, None
-        if places:
-            live, positions, sequences = at[:3]
-        if keys is not None:
-            packed = _packed(op, cuda, keys, at[-2:], said)
-            if packed is None:
-                return None, None
-            where = ctypes.addressof(packed)
-    look = tuple(said)
-    known = op._known.get(look)
-    if known is None:
-        return None, look
+        at = places if keys is None else (places or _ABSENT) + keys[:3]
+        given = tensors + tuple([x for x in at if x is not None])
+        asked = (numbers, len(tensors), lost, [x is None for x in at],
+                 None if keys is None else keys[3:])
+    last, look = op._last, None
+    if last[0] == asked and last[1](*given):
+        known = last[2]
+    else:
+        look = _look(op, tensors, numbers, at, keys, lost)
+        known = None if look is None else op._known.get(look)
+        if known is None:
+            return None, look
+        op._last = _noted(last, known, asked, given)
+    return _again(op, known, tensors, at, keys), look
+
+
+def _noted(last: tuple[Any, Any, Any], known: "Known", asked: Any, given: tuple[Any, ...]
+           ) -> tuple[Any, Any, Any]:
+    """What op._last becomes: a call's arguments but for tensors, what tells whether tensors look
+    like the call's, and what is known of it. Only calls that come again are worth the guards."""
+    if last[2] is known and _guards is not None and known.guards < _MOST_GUARDS:
+        guards = _guards(*given, dynamic_dims_sizes=[list(x.shape) for x in given],
+                         dynamic_dims_strides=[list(x.stride()) for x in given])
+        known.check = (asked, guards.check)
+        known.guards += 1
+    return (*known.check, known)
+
+
+def _again(op: "Op", known: "Known", tensors: tuple[Any, ...], at: tuple[Any, ...],
+           keys: Keys | None) -> Any:
+    """The results of a call that is known; None where torch's current GPU is another."""
     stream, space, index = 0, 0, known.index
     if index >= 0:
         if _gpu() != index:
-            return None, None
+            return None
         stream = _stream(index)
         if known.size:
             space, kept = memory.workspaces.get(known.device, stream, known.size)
+    addresses = [x.data_ptr() for x in tensors]
+    live = positions = sequences = where = 0
+    if at:
+        live, positions, sequences = [0 if x is None else x.data_ptr() for x in at[:3]]
+    if keys is not None:
+        packed, where = _packed(op, keys)
     results = tensors[op._n_params:]
     if known.like:
-        results = [_empty(x) for x in known.like]
+        new = _new[index >= 0]
+        results = [new(*x) for x in known.like]
         addresses += [x.data_ptr() for x in results]
     flat = known.flat.copy()
     flat[::2] = addresses
@@ -126,7 +153,34 @@ def run(op: "Op", tensors: tuple[Any, ...], numbers: tuple[Any, ...], places: tu
         known.rows, known.schedule, live, positions, sequences, where, space, known.size, stream))
     if status:
         _native.check(status)
-    return (results[0] if len(results) == 1 else tuple(results)), look
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _look(op: "Op", tensors: tuple[Any, ...], numbers: tuple[Any, ...], at: tuple[Any, ...],
+          keys: Keys | None, lost: bool) -> Any:
+    """What tells calls of an op apart; None for those that are not kept."""
+    said: list[Any] = [numbers]
+    cuda = op.module._device == CUDA
+    for x, slot in zip(tensors, op._run_slots):
+        dtype = x.dtype if type(x) in _plain else None
+        if (dtype is not _dtypes[slot.dtype] or (lost and x.requires_grad)
+                or not (x.is_cuda if cuda else x.is_cpu) or (dtype is not _dtypes[0] and x.is_neg())
+                or (_gpus > 1 and cuda and x.get_device() != op.module._index)):
+            return None
+        said.append(x.shape if x.is_contiguous() else (x.shape, x.stride()))
+    for x in at[:5]:
+        if x is None:
+            said.append(None)
+        elif _is_there(op, cuda, x) and x.is_contiguous():
+            said.append(x.numel())
+        else:
+            return None
+    if keys is not None:
+        table = keys[2]
+        if table is not None and not _is_there(op, cuda, table):
+            return None
+        said.append((keys[3:], None if table is None else (table.shape, table.stride())))
+    return tuple(said)
 
 
 def _is_there(op: "Op", cuda: bool, x: Any) -> bool:
@@ -135,38 +189,25 @@ def _is_there(op: "Op", cuda: bool, x: Any) -> bool:
             and (_gpus <= 1 or not cuda or x.get_device() == op.module._index))
 
 
-def _look(op: "Op", cuda: bool, xs: tuple[Any, ...], said: list[Any]) -> list[int] | None:
-    """The addresses of rows of integers, 0 for None; how long they are is added."""
-    at = []
-    for x in xs:
-        if x is None:
-            said.append(None)
-            at.append(0)
-        elif _is_there(op, cuda, x) and x.is_contiguous():
-            said.append(x.numel())
-            at.append(x.data_ptr())
-        else:
-            return None
-    return at
-
-
-def _packed(op: "Op", cuda: bool, keys: Keys, at: list[int], said: list[Any]) -> Any:
-    """The structure of keys; what they look like, but for their first two tensors, is added."""
-    table, numbers = keys[2], keys[3:]
-    address = stride = 0
-    said.append(numbers)
-    if table is not None:
-        if not _is_there(op, cuda, table):
-            return None
-        address, stride = table.data_ptr(), table.stride(0)
-        said.append((table.shape, table.stride()))
-    return _KeysBytes.from_buffer_copy(_KEYS.pack(*at, address, stride, *numbers))
+def _packed(op: "Op", keys: Keys) -> tuple[Any, int]:
+    """The structure of keys and its address: the layers of a model have the same one."""
+    lengths, starts, table = keys[:3]
+    packed = _KEYS.pack(0 if lengths is None else lengths.data_ptr(),
+                        0 if starts is None else starts.data_ptr(),
+                        0 if table is None else table.data_ptr(),
+                        0 if table is None else table.stride(0), *keys[3:])
+    last = op._keys
+    if last[0] != packed:
+        kept = _KeysBytes.from_buffer_copy(packed)
+        last = op._keys = (packed, kept, ctypes.addressof(kept))
+    return last[1], last[2]
 
 
 class Known:
     """A call that went well, without its addresses."""
 
-    __slots__ = ("rows", "schedule", "flat", "pack", "like", "device", "index", "size")
+    __slots__ = ("rows", "schedule", "flat", "pack", "like", "device", "index", "size",
+                 "check", "guards")
 
     def __init__(self, call: "_Call", brought: bool) -> None:
         op = call.op
@@ -178,15 +219,13 @@ class Known:
             self.flat += (0, packed[at + size - _REST:at + size])
         self.pack = struct.Struct("@" + f"P{_REST}s" * op._n).pack
         outs = call.given[op._n_params:]
-        self.like = () if brought else tuple(_template(x) for x in outs)
+        self.like = () if brought else tuple(
+            (tuple(x.shape), tuple(x.stride()), x.dtype) for x in outs)
         self.device = call.torch.device if call.on_torch else None
         self.index = self.device.index if self.device is not None else -1
         self.size = call.run.workspace_bytes
-
-
-def _template(x: Any) -> Any:
-    """Of one element, of which empty_like makes another x: it has less to read than empty."""
-    return x.new_empty(1).expand(x.shape)
+        self.check: tuple[Any, Any] = (None, None)  # the first two of op._last
+        self.guards = 0  # that were made
 
 
 def keep(op: "Op", look: Any, call: "_Call", brought: bool) -> None:
