@@ -1,8 +1,6 @@
-"""isoc.torch on a GPU: bits of the CPU's, opcheck, compilation, graphs, checkpoints, a call's time."""
+"""isoc.torch on a GPU: bits of the CPU's, opcheck, compilation, graphs, checkpoints, streams."""
 
 import os
-import statistics
-import time
 import unittest
 
 try:
@@ -18,26 +16,6 @@ import isoc.torch
 
 from support import CUBINS
 from test_torch import bf16, rms_norm
-
-MOST_US = 15.0
-
-
-def microseconds(call, calls=1000, rounds=9):
-    """Of wall time on the host, without waiting for the GPU: median and extremes."""
-    for _ in range(300):
-        call()
-    times = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - start) / calls * 1e6)
-    return statistics.median(times), min(times), max(times)
-
-
-def show(times):
-    return "{:.1f} us ({:.1f} to {:.1f})".format(*times)
 
 
 class Gpu(unittest.TestCase):
@@ -137,47 +115,6 @@ class Gpu(unittest.TestCase):
                 checkpoint(model, y, use_reentrant=reentrant).backward()
                 for a, b in zip((y.grad, w.grad), kept):
                     self.assertTrue(torch.equal(a, b))
-
-    def test_a_call_is_quick(self):
-        """Every op, as inference calls it: what isoc adds, the launch included, to a call whose
-        results are there. Printed beside that: with new results, and calls of torch's own."""
-        rows, slow = 8, []
-        for name, op in self.module.ops.items():
-            given = [self.argument(spec, rows) for spec in op.tensors(rows)[:len(op.params)]]
-            named = self.places(name, op, rows)
-            with torch.no_grad():
-                out = op(*given, **named)
-                alone = microseconds(lambda: op(*given, out=out, **named))
-                made = microseconds(lambda: op(*given, **named))
-            print(f"{name}: {show(alone)} with out=, {show(made)} with new results")
-            slow += [name] if alone[0] > MOST_US else []
-        x, w = self.x(rows).detach(), self.w.detach()
-        out = torch.empty_like(x)
-        for name, call in (("isoc.torch.function", lambda: self.norm(x, w)),
-                           ("isoc.torch.function, with a graph for gradients",
-                            lambda: self.norm(x, self.w)),
-                           ("torch.add", lambda: torch.add(x, x)),
-                           ("torch.add with out=", lambda: torch.add(x, x, out=out)),
-                           ("torch.rms_norm", lambda: torch.rms_norm(x, (576,), w, 1e-5)),
-                           ("torch.empty_like", lambda: torch.empty_like(x))):
-            print(f"{name}: {show(microseconds(call))}")
-        self.assertEqual(slow, [])
-
-    def places(self, name, op, rows):
-        at = torch.arange(rows, dtype=torch.int32, device="cuda")
-        if name == "attention":
-            return {"positions": at, "sequences": at * 0, "keys": isoc.Keys(starts=at[:1])}
-        tables = any(0 in spec.shape for spec in op.tensors(rows))
-        return {"positions": at} if tables or name == "sample" else {}
-
-    def argument(self, spec, rows):
-        if spec.name in ("k", "v") and len(spec.shape) == 4:
-            return bf16((1, rows, *spec.shape[2:]), 4).cuda()
-        shape = tuple(size or 16 for size in spec.shape)
-        if spec.dtype == "bf16":
-            return bf16(shape, 2).cuda()
-        return torch.ones(shape, dtype={"f32": torch.float32, "i32": torch.int32}[spec.dtype],
-                          device="cuda")
 
 
 if __name__ == "__main__":
