@@ -83,18 +83,6 @@ static void grow(DevicePtr *buffer, size_t *have, size_t need)
 
 /* ---- tensors ---- */
 
-static void fill_indices(const Case *c, int tensor, unsigned shift)
-{
-    const iso_tensor *t = &c->whole[tensor];
-    int32_t *of = malloc((size_t)t->shape[0] * 4);
-    if (!of)
-        exit(5);
-    for (int64_t i = 0; i < t->shape[0]; i++)
-        of[i] = sample_index(tensor, i + shift);
-    gpu_write((DevicePtr)(uintptr_t)t->data, of, (size_t)t->shape[0] * 4);
-    free(of);
-}
-
 void case_fill(Case *c, bool weights, unsigned shift)
 {
     for (int i = 0; i < c->params; i++) {
@@ -102,7 +90,7 @@ void case_fill(Case *c, bool weights, unsigned shift)
         if (!weights && !case_has_rows(c, i))
             continue;
         if (t->dtype == ISO_I32) {
-            fill_indices(c, i, shift);
+            gpu_fill_indices((DevicePtr)(uintptr_t)t->data, t->shape[0], sample_seed(i), shift);
             continue;
         }
         gpu_fill_bf16((DevicePtr)(uintptr_t)t->data, t->shape[0],

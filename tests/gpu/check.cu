@@ -12,6 +12,13 @@ extern "C" __global__ void fill_bf16(unsigned short *out, long long rows, long l
         out[i] = value_bf16(kind, seed, (unsigned)(i / columns) + shift, (unsigned)(i % columns));
 }
 
+extern "C" __global__ void fill_indices(int *out, long long n, unsigned seed, unsigned shift)
+{
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        out[i] = value_index(seed, (unsigned)i + shift);
+}
+
 // g = bf16(silu(g)) * u, as a gated epilogue rounds it
 extern "C" __global__ void gate_bf16(unsigned short *g, const unsigned short *u, long long n)
 {

@@ -53,7 +53,7 @@ static struct {
 #define X(name, symbol, parameters) int(*name) parameters;
     CUDA_LIST(X)
 #undef X
-    Any context, fill, fill_normal, compare, gate;
+    Any context, fill, fill_indices, fill_normal, compare, gate;
     char device[256];
 } cu;
 
@@ -121,6 +121,7 @@ static void load_kernels(void)
 {
     Any module = compile(suite_text);
     CHECK(ModuleGetFunction(&cu.fill, module, "fill_bf16"));
+    CHECK(ModuleGetFunction(&cu.fill_indices, module, "fill_indices"));
     CHECK(ModuleGetFunction(&cu.fill_normal, module, "fill_normal"));
     CHECK(ModuleGetFunction(&cu.compare, module, "compare_u16"));
     CHECK(ModuleGetFunction(&cu.gate, module, "gate_bf16"));
@@ -217,6 +218,13 @@ void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsig
     long long r = rows, c = columns;
     void *args[] = {&out, &r, &c, &kind, &seed, &shift};
     launch(cu.fill, args);
+}
+
+void gpu_fill_indices(DevicePtr out, int64_t n, unsigned seed, unsigned shift)
+{
+    long long count = n;
+    void *args[] = {&out, &count, &seed, &shift};
+    launch(cu.fill_indices, args);
 }
 
 void gpu_gate(DevicePtr g, DevicePtr u, int64_t n)

@@ -26,6 +26,8 @@ int gpu_driver_version(void);
 
 void gpu_fill_bf16(DevicePtr out, int64_t rows, int64_t columns, int kind, unsigned seed,
                    unsigned shift);
+/* Indices of rows from `shift` on (values.cuh). */
+void gpu_fill_indices(DevicePtr out, int64_t n, unsigned seed, unsigned shift);
 /* Elements of two bytes that differ; *first is the least index of one. */
 uint64_t gpu_compare(DevicePtr a, DevicePtr b, size_t bytes, uint64_t *first);
 

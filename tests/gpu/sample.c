@@ -34,12 +34,6 @@ int32_t sample_coordinate(bool sequence, int64_t row)
     return (int32_t)(value_hash(sequence ? 92 : 91, (unsigned)row, 0) % SAMPLE_TABLE);
 }
 
-int32_t sample_index(int tensor, int64_t row)
-{
-    unsigned h = value_hash(sample_seed(tensor), (unsigned)row, 0);
-    return (int32_t)(h % 2 ? h / 2 % 1000 : h / 2 % 160000);
-}
-
 /* ---- which indices ---- */
 
 static int ascending(const void *a, const void *b)
@@ -123,7 +117,7 @@ static void fill_row(const Host *h, int tensor, int64_t row, int64_t inner)
     inner *= h->sample->whole[tensor].dtype == ISO_F32 ? 2 : 1;
     unsigned short *to = (unsigned short *)h->data[tensor] + row * inner;
     if (h->sample->whole[tensor].dtype == ISO_I32) {
-        ((int32_t *)h->data[tensor])[row] = sample_index(tensor, row);
+        ((int32_t *)h->data[tensor])[row] = value_index(sample_seed(tensor), (unsigned)row);
         return;
     }
     for (int64_t i = 0; i < inner; i++)

@@ -27,9 +27,6 @@ enum { SAMPLE_TABLE = 1000 }; /* rows of a table that tokens index by position o
 /* The coordinate of a row of the base, less than that. */
 int32_t sample_coordinate(bool sequence, int64_t row);
 
-/* What a parameter of indices says for a row of the base: now and then none of its axis. */
-int32_t sample_index(int tensor, int64_t row);
-
 /* The seed of a parameter's values. */
 unsigned sample_seed(int tensor);
 

@@ -58,4 +58,11 @@ ISO_FN unsigned short value_bf16(int kind, unsigned seed, unsigned row, unsigned
     return iso_bf16_of_f32(v);
 }
 
+// An index that a parameter gives for a row: now and then none of its axis.
+ISO_FN int value_index(unsigned seed, unsigned row)
+{
+    unsigned h = value_hash(seed, row, 0);
+    return (int)(h % 2 ? h / 2 % 1000 : h / 2 % 160000);
+}
+
 #endif
