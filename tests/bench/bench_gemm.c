@@ -365,6 +365,50 @@ static void open_head(const iso_module *module, const char *name, int64_t rows, 
     open_subject(s, false);
 }
 
+static void run_once(const Subject *s, const iso_tensor *tensors)
+{
+    if (s->part)
+        exit(5);
+    must(iso_op_run(s->op, tensors, s->n, &s->run), "iso_op_run");
+}
+
+/* What lm_head, the normaliser and the logit give one after another, against what the one op gives
+ * of the same numbers. */
+static void compare_head(const iso_module *module, Subject *product, Subject *fused)
+{
+    int64_t rows = product->run.rows;
+    Subject lse, target;
+    float *values[3];
+    open_head(module, "vocab_lse", rows, &lse);
+    open_head(module, "target_logit", rows, &target);
+    gpu_fill_indices((DevicePtr)(uintptr_t)fused->tensors[2].data, rows, 5, 0);
+    gpu_sync();
+    iso_tensor of_lse[2] = {product->tensors[2], lse.tensors[1]};
+    iso_tensor of_target[3] = {product->tensors[2], fused->tensors[2], target.tensors[2]};
+    iso_tensor of_both[4] = {product->tensors[0], product->tensors[1], fused->tensors[2],
+                             fused->tensors[3]};
+    run_once(product, product->tensors);
+    run_once(&lse, of_lse);
+    run_once(&target, of_target);
+    run_once(fused, of_both);
+    const void *from[3] = {lse.tensors[1].data, target.tensors[2].data, fused->tensors[3].data};
+    for (int i = 0; i < 3; i++) {
+        values[i] = malloc((size_t)rows * 4);
+        gpu_read(values[i], (DevicePtr)(uintptr_t)from[i], (size_t)rows * 4);
+    }
+    int64_t differ = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        float expected = values[1][i] - values[0][i];
+        differ += memcmp(&expected, &values[2][i], 4) != 0;
+    }
+    printf("| %" PRId64 " rows: %" PRId64 " log-probabilities differ from the ops' one after "
+           "another |\n", rows, differ);
+    for (int i = 0; i < 3; i++)
+        free(values[i]);
+    close_subject(&lse);
+    close_subject(&target);
+}
+
 /* The logits' product alone, in f32, beside the same product with the given tokens' log-probability
  * in the logits' place. */
 static void run_head(const iso_module *module, int64_t rows)
@@ -373,6 +417,7 @@ static void run_head(const iso_module *module, int64_t rows)
     Times alone, whole;
     open_head(module, "lm_head", rows, &product);
     open_head(module, "head_logprob", rows, &fused);
+    compare_head(module, &product, &fused);
     void *theirs = gpu_record(launch_all, &product), *ours = gpu_record(launch_all, &fused);
     gpu_replay(theirs);
     gpu_replay(ours);
