@@ -46,7 +46,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite demo lint san clang fuzz replay bench bench-gemm bench-attend \
+.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz replay bench bench-gemm bench-attend \
     bench-ranks smollm2 deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
@@ -153,6 +153,11 @@ $(BUILD)/mutate $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/ptx/%.o \
     $(BUILD)/obj/tests/ptx/bench.o $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
+
+# Every mutant of the representative kernels; goes on where it was stopped.
+mutants: $(BUILD)/mutate
+	nice $(BUILD)/mutate tests/ptx/mutants.iso o_proj/join1,rope,norm,streamed,o_proj -j 2 \
+	    -o $(BUILD)/mutants.txt -list tests/ptx/survivors.txt
 
 -include $(patsubst %,$(BUILD)/obj/tests/ptx/%.d,bench beside device faults foreign mutants \
     mutate survivors)

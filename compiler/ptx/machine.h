@@ -62,6 +62,7 @@ struct PtxWarp {
     const u32 *snapshot; /* a copy, or NULL since it changed */
     bool acquires;       /* waits at the cluster's barrier for what others did before */
     u32 waited;          /* lanes that have waited for the grid before (order.h) */
+    bool fenced;         /* wgmma.fence was there once */
     u8 *unfenced;        /* by row / 32: a product's register, used since the last fence */
     u32 registers, registers_wanted; /* of a thread */
 };

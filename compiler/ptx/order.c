@@ -70,6 +70,7 @@ void ptx_order_start(PtxCta *c, PtxWarp *w)
     u32 each = REGISTERS / ((u32)c->n_warps * PTX_WARP) / STEP * STEP;
     w->waited = c->launch->early ? 0 : 0xffffffffu;
     w->registers = each;
+    w->fenced = false;
     c->registers = REGISTERS - each * (u32)c->n_warps * PTX_WARP;
     if (w->unfenced)
         memset(w->unfenced, 0, k->words / PTX_WARP + 1);
@@ -78,6 +79,8 @@ void ptx_order_start(PtxCta *c, PtxWarp *w)
 /* A product takes its registers after a fence behind all else that touched them. */
 static bool fenced(PtxCta *c, PtxWarp *w, const PtxInst *i)
 {
+    if (!w->fenced)
+        return ptx_fault(c, i, "no wgmma.fence is before the first product");
     for (int a = 0; a < product_registers(i); a++)
         if (w->unfenced[i->args[a].row / PTX_WARP])
             return ptx_fault(c, i, "operand %d was used since the last wgmma.fence", a);
@@ -115,6 +118,7 @@ RUN(wait_grid)
 RUN(fence_registers)
 {
     (void)i, (void)mask;
+    w->fenced = true;
     if (w->unfenced)
         memset(w->unfenced, 0, c->launch->kernel->words / PTX_WARP + 1);
     return true;

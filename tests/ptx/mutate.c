@@ -1,9 +1,9 @@
 /* Mechanical mutation of a kernel's PTX; the proof on terms must refuse each mutant, or the mutant
  * survives.
  *
- *   mutate CONTRACT OP[/[join]NUMBER] [-j JOBS] [-o RESULTS] [-e EVERY] [-once] [-idle]
- *          [-list SURVIVORS]
+ *   mutate CONTRACT KERNELS [-j JOBS] [-o RESULTS] [-e EVERY] [-once] [-idle] [-list SURVIVORS]
  *
+ * KERNELS: OP, OP/NUMBER or OP/joinNUMBER, with commas between;
  * NUMBER: of the op's kernels, or of its joins, in order of the manifest's launches. RESULTS gets
  * a line per mutant as it is judged; what it has already is not judged again. -e: every so many,
  * from a place that is the same each time. -once: of mutants that are alike (mutants.h) the first
@@ -12,6 +12,7 @@
 #include "beside.h"
 #include "survivors.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,11 +44,18 @@ typedef struct Mutation {
 
 /* ---- which ----------------------------------------------------------------------------------- */
 
+/* Of all but names of static variables and of labels, which the other kernels' texts are part of,
+ * and the parameters' sizes. */
 static u64 hash_of(Str s)
 {
     u64 hash = 0xcbf29ce484222325u;
-    for (int i = 0; i < s.n; i++)
+    const char *from = memchr(s.s, '{', (size_t)s.n);
+    for (int i = from ? (int)(from - s.s) : 0; i < s.n; i++) {
+        bool name = s.s[i] == '$' || (s.s[i] == '_' && i + 1 < s.n && s.s[i + 1] == 'Z');
+        while (name && i < s.n && (isalnum((unsigned char)s.s[i]) || strchr("_$", s.s[i])))
+            i++;
         hash = (hash ^ (u8)s.s[i]) * 0x100000001b3u;
+    }
     return hash;
 }
 
@@ -326,16 +334,42 @@ static void print_tally(const Mutation *m, const Tally *t)
            t->counts[FOUND], t->n[UNLIKE], t->counts[UNLIKE], t->n[SURVIVES], t->counts[SURVIVES]);
 }
 
+/* True where all went well and, of a text that the list knows, all survivors are on it. */
+static bool mutate(Bench *bench, const Options *options, Survivors *list)
+{
+    Mutation m = {.bench = bench, .options = options, .arena = arena_new()};
+    bench_choose(bench, kernel_of(bench, options->kernel).s, true);
+    m.text = hash_of(bench->body);
+    mutants_of(bench->body, &m.all, m.arena);
+    choose(&m);
+    read_results(&m, NULL, NULL);
+    if (options->idle)
+        print_idle(&m);
+    bool good = options->idle || try_all(&m), known = list != NULL;
+    Tally tally = {0};
+    memset(m.done, 0, (size_t)m.all.n);
+    read_results(&m, list, &tally);
+    print_tally(&m, &tally);
+    if (list && !survivors_know(list, options->kernel, m.text)) {
+        printf("  the list is of another text of this kernel\n");
+        known = false;
+    }
+    fflush(stdout);
+    arena_free(m.arena);
+    return good && !(known && tally.unlisted);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3)
-        bench_fail("mutate CONTRACT OP[/[join]NUMBER] [-j JOBS] [-o RESULTS] [-e EVERY] [-once] "
+        bench_fail("mutate CONTRACT KERNELS [-j JOBS] [-o RESULTS] [-e EVERY] [-once] [-idle] "
                    "[-list SURVIVORS]");
     Options options = read_options(argc, argv);
-    Mutation m = {.bench = bench_open(options.contract, true), .options = &options,
-                  .arena = arena_new()};
-    Survivors *list = options.list ? survivors_open(options.list, m.arena) : NULL;
+    Arena *arena = arena_new();
+    Bench *bench = bench_open(options.contract, true);
+    Survivors *list = options.list ? survivors_open(options.list, arena) : NULL;
     char own[] = "/tmp/isoc-mutants-XXXXXX";
+    bool good = true;
     if (!options.results) {
         int file = mkstemp(own);
         if (file < 0)
@@ -343,23 +377,16 @@ int main(int argc, char **argv)
         close(file);
         options.results = own;
     }
-    bench_choose(m.bench, kernel_of(m.bench, options.kernel).s, true);
-    m.text = hash_of(m.bench->body);
-    mutants_of(m.bench->body, &m.all, m.arena);
-    choose(&m);
-    read_results(&m, NULL, NULL);
-    if (options.idle)
-        print_idle(&m);
-    bool good = options.idle || try_all(&m);
-    Tally tally = {0};
-    memset(m.done, 0, (size_t)m.all.n);
-    read_results(&m, list, &tally);
-    print_tally(&m, &tally);
+    for (char *at = argv[2], *end; at; at = end) {
+        end = strchr(at, ',');
+        if (end)
+            *end++ = 0;
+        options.kernel = at;
+        good &= mutate(bench, &options, list);
+    }
     if (options.results == own)
         unlink(own);
-    bool same_text = list && survivors_know(list, options.kernel, m.text);
-    if (list && !same_text)
-        printf("  the list is of another text of this kernel\n");
-    bench_close(m.bench);
-    return good && !(same_text && tally.unlisted) ? 0 : 1;
+    bench_close(bench);
+    arena_free(arena);
+    return good ? 0 : 1;
 }
