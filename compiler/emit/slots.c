@@ -1,6 +1,6 @@
 /* Sums over a token's slots, a thread for neighbouring columns: its slots' elements are loaded some
  * at once, in the order of their places, and what of the tree they need is done between them. */
-#include "emit_impl.h"
+#include "slots_impl.h"
 
 enum { SLOT_THREADS = 128, WARP = 32, SHARED_MAX = 48 * 1024, BATCH = 4,
        ROOTS_WRITTEN = 8 };
@@ -280,128 +280,6 @@ static void write_terms(Summing *s, const DagNode *const *values, int n, int wid
 
 /* ---- trees ----------------------------------------------------------------------------------- */
 
-/* A program's operations with the parts that they take: of a join on its left and on its right, of
- * a rounding and a root alike. */
-typedef struct SlotOp {
-    char letter;
-    int root;
-    u32 left, right;
-} SlotOp;
-
-typedef struct SlotTree {
-    int n, n_roots, depth;
-    SlotOp op[MAX_LEAVES];
-    u32 root[MAX_LEAVES]; /* the parts of each */
-} SlotTree;
-
-/* Parts alike, each rounded to `type`, and joined to those before it, or each a root. */
-typedef struct AlikeTree {
-    bool each;
-    DType type;
-    i64 length;
-} AlikeTree;
-
-static bool ops_alike(const JoinOp *op, int n, bool joins, AlikeTree *out, bool first)
-{
-    int rounds = n - joins;
-    DType type = rounds > 0 ? op[0].type : joins ? op[n - 1].type : DT_F32;
-    if (rounds < 0 || rounds > 1 || (rounds && op[0].kind != NODE_ROUND) ||
-        (joins && (op[n - 1].kind != NODE_JOIN || op[n - 1].type != type)))
-        return false;
-    bool same = first || out->type == type;
-    out->type = type;
-    return same;
-}
-
-static bool alike_tree(const RowTree *tree, AlikeTree *out)
-{
-    const JoinProgram *program = &tree->program;
-    const JoinOp *op = program->ops;
-    *out = (AlikeTree){.each = program->n_roots > 1 && program->depth == program->n_roots,
-                       .length = tree->parts[0].len};
-    for (int p = 0; p < tree->n_parts; p++) {
-        bool joins = p > 0 && !out->each;
-        if (tree->parts[p].start != p * out->length || tree->parts[p].len != out->length ||
-            !ops_alike(op, program->n_ops[p], joins, out, p == 0))
-            return false;
-        op += program->n_ops[p];
-    }
-    return true;
-}
-
-static void write_alike(KernelText *k, const AlikeTree *tree, int index)
-{
-    Writer *w = &k->head;
-    writer_open(w, "struct Tree%d", index);
-    writer_line(w, "static constexpr int kind = %s, length = %lld, type = %s;",
-                tree->each ? "ISO_SLOTS_EACH" : "ISO_SLOTS_LEFT", (long long)tree->length,
-                row_type(tree->type));
-    writer_close(w, ";");
-}
-
-static char join_letter(const JoinOp *op)
-{
-    static const char joins[DT_COUNT] = {[DT_F32] = '+', [DT_BF16] = 'B', [DT_F16] = 'H'};
-    static const char rounds[DT_COUNT] = {[DT_BF16] = 'b', [DT_F16] = 'h'};
-    return op->kind == NODE_JOIN ? joins[op->type] : rounds[op->type];
-}
-
-static void slot_tree(const JoinProgram *program, bool roots_out, SlotTree *out)
-{
-    u32 *stack = out->root;
-    const JoinOp *op = program->ops;
-    *out = (SlotTree){.depth = program->depth};
-    for (int p = 0; p < program->n_roots; p++) {
-        stack[out->n_roots++] = 1u << p;
-        for (int i = 0; i < program->n_ops[p]; i++, op++) {
-            u32 right = stack[out->n_roots - 1];
-            if (op->kind == NODE_JOIN)
-                out->n_roots--;
-            out->op[out->n++] = (SlotOp){join_letter(op), 0, stack[out->n_roots - 1], right};
-            if (op->kind == NODE_JOIN)
-                stack[out->n_roots - 1] |= right;
-        }
-    }
-    for (int r = 0; r < out->n_roots && roots_out; r++)
-        out->op[out->n++] = (SlotOp){'R', r, stack[r], stack[r]};
-}
-
-/* The tree's struct: the part of a place, and what its operations are. */
-static void write_tree(KernelText *k, const RowTree *tree, const SlotTree *ops, int index)
-{
-    Writer *w = &k->head;
-    Text letters = {.arena = k->arena}, roots = {.arena = k->arena};
-    bool plain = true;
-    for (int i = 0; i < ops->n; i++) {
-        text_printf(&letters, "%c", ops->op[i].letter);
-        text_printf(&roots, "%d, ", ops->op[i].root);
-        plain = plain && ops->op[i].letter == '+';
-    }
-    writer_line(w, "__constant__ constexpr char letters%d[] = \"%.*s\";", index,
-                STR_FMT(text_str(&letters)));
-    writer_line(w, "__constant__ constexpr int roots%d[] = {%.*s0};", index,
-                STR_FMT(text_str(&roots)));
-    writer_open(w, "struct Tree%d", index);
-    writer_line(w, "static constexpr int kind = ISO_SLOTS_LISTED, type = ISO_F32;");
-    writer_line(w, "static constexpr bool plain = %s;", plain ? "true" : "false");
-    writer_line(w, "ISO_FN const char *text() { return letters%d; }", index);
-    writer_line(w, "ISO_FN const int *root() { return roots%d; }", index);
-    writer_open(w, "ISO_FN int part(int place)");
-    writer_line(w, "int part = 0;");
-    for (int p = 1; p < tree->n_parts; p++)
-        writer_line(w, "part += place >= %lld;", (long long)tree->parts[p].start);
-    writer_line(w, "return part;");
-    writer_close(w, "");
-    writer_close(w, ";");
-    writer_line(&k->body, "IsoSlotOps follow%d = {0u, 0u};", index);
-    for (int i = 0; i < ops->n; i++) {
-        writer_line(&k->body, "follow%d.left = lane == %d ? 0x%xu : follow%d.left;", index, i,
-                    ops->op[i].left, index);
-        writer_line(&k->body, "follow%d.right = lane == %d ? 0x%xu : follow%d.right;", index, i,
-                    ops->op[i].right, index);
-    }
-}
-
 typedef struct Stack {
     int n, v[MAX_LEAVES + 1];
 } Stack;
@@ -449,7 +327,7 @@ static void write_absent(Summing *s, const RowTree *tree, const char *monoid, in
 {
     Writer *w = &s->c.k->body;
     SlotTree ops;
-    slot_tree(&tree->program, true, &ops);
+    slots_tree(&tree->program, true, &ops);
     writer_line(w, "const IsoColumns<%s, %d> none = {};", monoid, s->c.width);
     for (int r = 0; r < ops.n_roots; r++) {
         writer_line(w, "if (!(codes%d.have & 0x%xu))", index, ops.root[r]);
@@ -516,7 +394,7 @@ static void write_reduce(Summing *s, int index)
     s->c.k->census.add += (!product && reduce->monoid == MONOID_SUM) + tree->program.total_ops;
     if (!kernel->row.roots_out)
         write_value(s, reduce, index, index);
-    else if (alike_tree(tree, &alike))
+    else if (slots_alike(tree, &alike))
         write_absent_alike(s, tree, &alike, monoid, index);
     else
         write_absent(s, tree, monoid, index);
@@ -613,7 +491,7 @@ static i64 waiting_bytes(const Summing *s)
     for (int i = 0; i < row->n_reduces && s->c.k->kernel->family != FAMILY_JOIN; i++) {
         i64 each = (i64)s->c.width * monoid_values(row->reduces[i]->monoid) * 4;
         AlikeTree alike;
-        int depth = alike_tree(&row->trees[i], &alike) ? 2 : row->trees[i].program.depth;
+        int depth = slots_alike(&row->trees[i], &alike) ? 2 : row->trees[i].program.depth;
         i64 bytes = (depth - 1) * each;
         most = bytes > most ? bytes : most;
     }
@@ -645,12 +523,12 @@ static void write_before(Summing *s)
     for (int i = 0; i < kernel->row.n_reduces; i++) {
         SlotTree ops;
         AlikeTree alike;
-        if (alike_tree(&kernel->row.trees[i], &alike)) {
-            write_alike(s->c.k, &alike, i);
+        if (slots_alike(&kernel->row.trees[i], &alike)) {
+            slots_write_alike(s->c.k, &alike, i);
             continue;
         }
-        slot_tree(&kernel->row.trees[i].program, kernel->row.roots_out, &ops);
-        write_tree(s->c.k, &kernel->row.trees[i], &ops, i);
+        slots_tree(&kernel->row.trees[i].program, kernel->row.roots_out, &ops);
+        slots_write_tree(s->c.k, &kernel->row.trees[i], &ops, i);
     }
 }
 
@@ -707,7 +585,7 @@ static void write_row_start(Summing *s)
             writer_line(w, "slots%d.count<%lld>();", i, (long long)s->n);
         }
         AlikeTree alike;
-        if (alike_tree(&kernel->row.trees[i], &alike))
+        if (slots_alike(&kernel->row.trees[i], &alike))
             writer_line(w, "const IsoSlotCodes codes%d = iso_slots_alike<Tree%d>(%s%d);", i, i,
                         place < 0 ? "slots" : "order", place < 0 ? i : place);
         else
