@@ -33,6 +33,10 @@ template <class Op> ISO_CONSTEXPR bool iso_can_leave_wide(int regs) {
     return (Op::wide || Op::Tree::roots) && regs % 16 == 0;
 }
 
+template <class Op> ISO_CONSTEXPR bool iso_epilogue_reads() {
+    return sizeof(typename Op::Inputs) >= 4;
+}
+
 template <class Op, class Place>
 ISO_INLINE bool iso_leaves_wide(const Place &at, const IsoGemmGroup &g) {
     if constexpr (Op::Tree::roots) {
@@ -137,10 +141,16 @@ template <class Op, int Regs> struct IsoLeave {
         }
     }
 
+    // What the epilogue reads comes from far away: all of it is asked for at once, if the registers
+    // take it.
+    static constexpr int read = iso_epilogue_reads<Op>() ? Regs / 2 *
+                                (int)sizeof(typename Op::Inputs) / 4 : 0;
+    static constexpr bool at_once = read > 0 && parts * Regs + read <= 128;
+
     template <class Place>
     ISO_INLINE void wide(const IsoGemmGroup &g, const Place &at, int root,
                          float (&acc)[parts][Regs]) {
-        constexpr int bundle = Regs % 32 == 0 ? 32 : 16;
+        constexpr int bundle = at_once ? Regs : Regs % 32 == 0 ? 32 : 16;
 #pragma unroll 1
         for (int done = 0; done < Regs; done += bundle) {
             typename Op::Inputs in[bundle / 8][4];
