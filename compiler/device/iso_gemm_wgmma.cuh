@@ -42,8 +42,11 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
                                    Op::Tree::length == 1 + Op::Tree::roots &&
                                    iso_can_leave_wide<Op>(regs);
     static constexpr int piece_regs = Op::parts * (int)sizeof(typename Op::Sum);
-    static constexpr int pieces = regs / 8, room = (Tile::room - Op::parts * regs) / piece_regs;
-    static constexpr int kept = !defers ? 0 : pieces < room ? pieces : room;
+    static constexpr bool plain =
+        Op::parts == 1 && !iso_epilogue_reads<Op>() && !Tile::gathered;
+    static constexpr int room = Tile::room + (plain ? 16 : 0) - Op::parts * regs;
+    static constexpr int pieces = regs / 8, fit = room / piece_regs;
+    static constexpr int kept = !defers ? 0 : pieces < fit ? pieces : fit;
     // What the CTAs of a cluster have in common, and how their tiles lie.
     static constexpr bool shares_b = Tile::cluster > 1 && Op::parts * Tile::bn > Tile::bm;
     static constexpr bool shares_a = Tile::cluster > 1 && !shares_b;
