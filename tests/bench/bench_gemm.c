@@ -1,8 +1,9 @@
 /* Products against cuBLAS, and ops along rows against a copy: both sides alternate in one run, as
  * replays of graphs; medians, with the least and the most beside them. Prints Markdown.
  *
- * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N]
- * The file is tests/bench/products.iso, compiled. --quick: up to 4096 rows. */
+ * usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N] [--once]
+ * The file is tests/bench/products.iso, compiled. --quick: up to 4096 rows. --once: no times, one
+ * launch of some products each, for a profiler. */
 #include "cublas.h"
 #include "iso.h"
 
@@ -31,7 +32,7 @@ static const Op ops[] = {
 
 typedef struct Options {
     const char *cubin, *op;
-    bool quick;
+    bool quick, once;
     int64_t rows, tp; /* 0: all */
 } Options;
 
@@ -208,7 +209,7 @@ static void print_cell(const Op *op, const Product *p, int64_t rows, int tp, int
 }
 
 static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *op, int64_t m,
-                     int tp)
+                     int tp, bool once)
 {
     Subject s = {.run = {.rows = m}};
     iso_layout layout = {.name = tp == 1 ? "tp1" : "tp8"};
@@ -220,6 +221,15 @@ static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *o
     s.launches = p.launches;
     open_subject(&s, false);
     gpu_sync();
+    if (once) {
+        s.launches = 1;
+        launch_all(&s, NULL);
+        gpu_sync();
+        printf("%s, TP %d, %" PRId64 " rows\n", op->name, tp, m);
+        close_subject(&s);
+        close_product(&p);
+        return;
+    }
     void *theirs = cublas_record(yardstick, &p, &tried), *ours = gpu_record(launch_all, &s);
     Times cublas, isoc;
     gpu_replay(ours);
@@ -239,7 +249,9 @@ static bool wanted(const Options *options, const Op *op, int64_t rows, int tp)
     bool known = !op->transposed || (tp == 1 && rows == 4096);
     bool asked = (!options->op || !strcmp(options->op, op->name)) &&
                  (!options->rows || options->rows == rows) && (!options->tp || options->tp == tp);
-    return known && asked && rows <= (options->quick || tp > 1 ? 4096 : 16384);
+    bool sample = rows == 4096 || (tp == 1 && (rows == 16 || rows == 256 || rows == 16384));
+    bool shown = !options->once || sample;
+    return known && asked && shown && rows <= (options->quick || tp > 1 ? 4096 : 16384);
 }
 
 static void run_products(const Options *options, Yardstick *yardstick, const iso_module *module)
@@ -251,7 +263,7 @@ static void run_products(const Options *options, Yardstick *yardstick, const iso
         for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
             for (size_t m = 0; m < sizeof rows / sizeof *rows; m++)
                 if (wanted(options, &ops[o], rows[m], tp))
-                    run_cell(yardstick, module, &ops[o], rows[m], tp);
+                    run_cell(yardstick, module, &ops[o], rows[m], tp, options->once);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -455,6 +467,8 @@ static bool read_options(int argc, char **argv, Options *options)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
             options->quick = true;
+        else if (!strcmp(argv[i], "--once"))
+            options->once = true;
         else if (!strcmp(argv[i], "--op") && i + 1 < argc)
             options->op = argv[++i];
         else if (!strcmp(argv[i], "--rows") && i + 1 < argc)
@@ -474,7 +488,8 @@ int main(int argc, char **argv)
     Options options = {0};
     iso_module *module;
     if (!read_options(argc, argv, &options)) {
-        fprintf(stderr, "usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N]\n");
+        fprintf(stderr, "usage: bench_gemm FILE.cubin [--quick] [--op NAME] [--rows N] [--tp N] "
+                        "[--once]\n");
         return 2;
     }
     gpu_open();
@@ -485,8 +500,10 @@ int main(int argc, char **argv)
     printf("%s, driver %d, cublasLt %zu; medians of %d (least-most)\n\n", gpu_name(),
            gpu_driver_version(), cublas_version(yardstick), REPEATS);
     run_products(&options, yardstick, module);
-    run_row_ops(&options, module);
-    run_heads(&options, module);
+    if (!options.once) {
+        run_row_ops(&options, module);
+        run_heads(&options, module);
+    }
     iso_module_unload(module);
     cublas_close(yardstick);
     return 0;
