@@ -343,12 +343,24 @@ static void persistent_defaults(Planner *planner, i64 rows, const Part *part, Ge
     place_waiting(planner, gemm);
 }
 
-/* Of a grouped product every expert's columns are tiled alike: the fewest padded ones. */
-static int group_columns(Planner *planner, const Gemm *gemm, const Part *part)
+static bool epilogue_reads(const Kernel *kernel)
+{
+    for (int i = 0; i < kernel->n_bindings; i++)
+        if (kernel->bindings[i].group >= 0 && !kernel->bindings[i].result)
+            return true;
+    return false;
+}
+
+/* Of a grouped product every expert's columns are tiled alike: the fewest padded ones. What an
+ * epilogue reads takes registers too. */
+static int group_columns(Planner *planner, const Kernel *kernel, const Part *part)
 {
     enum { TILE_COST = 24, COLUMNS_FEW_ROWS = 128 };
+    const Gemm *gemm = &kernel->gemm;
     i64 parts = gemm->group[0].n_products, best_cost = 0;
     int best = 0, most = columns_beside(gemm, gemm->fused);
+    if (epilogue_reads(kernel))
+        most = most * 3 / 4;
     if (gemm->tile_m <= STREAM_ROWS && most > COLUMNS_FEW_ROWS / parts)
         most = (int)(COLUMNS_FEW_ROWS / parts);
     for (int n = most / 8 * 8; n >= 8; n -= n > 32 && n % 32 ? n % 32 : n > 32 ? 32 : 8) {
@@ -485,7 +497,7 @@ static void group_defaults(Planner *planner, i64 from, const Part *part, Kernel 
     gemm->tile_k = 64;
     gemm->fused = fused_beside(planner, gemm);
     if (!gemm->tile_n)
-        gemm->tile_n = group_columns(planner, gemm, part);
+        gemm->tile_n = group_columns(planner, kernel, part);
     fill_stage(gemm);
     place_waiting(planner, gemm);
 }

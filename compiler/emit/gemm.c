@@ -519,6 +519,17 @@ static int tail_steps(const Gemm *gemm)
     return leaf > 64 && leaf % 64 ? (int)(leaf % 64 + 15) / 16 : 4;
 }
 
+/* Words of a thread's accumulators and waiting values (IsoWgmmaTile). The producers need registers
+ * too, roots leave through more of them, and what reads tensors leaves at once. */
+static int group_room(const Kernel *kernel)
+{
+    const Gemm *gemm = &kernel->gemm;
+    for (int i = 0; i < kernel->n_bindings; i++)
+        if (kernel->bindings[i].group >= 0 && !kernel->bindings[i].result)
+            return gemm->group[0].n_products * gemm->tile_n / 2;
+    return gemm->roots_out ? 136 : 160;
+}
+
 static void emit_group(KernelText *k)
 {
     const Gemm *gemm = &k->kernel->gemm;
@@ -531,9 +542,9 @@ static void emit_group(KernelText *k)
     k->shared_bytes = wgmma_shared(gemm);
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_group_wgmma.cuh\n");
-    writer_line(&k->body, "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d%s>>(args, maps);",
+    writer_line(&k->body, "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d, %d>>(args, maps);",
                 gemm->tile_m, gemm->tile_n, gemm->stages, gemm->near, tail_steps(gemm),
-                gemm->roots_out ? ", 136" : "");
+                group_room(k->kernel));
 }
 
 void emit_order(KernelText *k)
