@@ -142,10 +142,11 @@ template <class Op, int Regs> struct IsoLeave {
     }
 
     // What the epilogue reads comes from far away: all of it is asked for at once, if the registers
-    // take it.
+    // take it: a product of one leaf may have the tile before waiting in them.
     static constexpr int read = iso_epilogue_reads<Op>() ? Regs / 2 *
                                 (int)sizeof(typename Op::Inputs) / 4 : 0;
-    static constexpr bool at_once = read > 0 && parts * Regs + read <= 128;
+    static constexpr bool at_once = read > 0 && parts * Regs + read <= 128 &&
+                                    Op::Tree::length > 1 + Op::Tree::roots;
 
     template <class Place>
     ISO_INLINE void wide(const IsoGemmGroup &g, const Place &at, int root,
