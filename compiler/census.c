@@ -64,6 +64,7 @@ static const Expansion division = {.each = {.n = {[FFMA] = 5, [MUFU] = 1}},
                                    .once = {.n = {[FFMA] = 12, [FADD] = 2, [MUFU] = 2}}};
 static const Expansion root = {.each = {.n = {[FFMA] = 2, [FMUL] = 2, [MUFU] = 1}},
                                .once = {.n = {[FFMA] = 3, [FMUL] = 3, [FADD] = 2, [MUFU] = 1}}};
+static const Expansion short_division = {.each = {.n = {[FMUL] = 3, [MUFU] = 1}}};
 static const Expansion integer_division = {.each = {.n = {[MUFU] = 1}}};
 static const Expansion long_division = {.each = {.n = {[MUFU] = 2}}};
 
@@ -76,7 +77,7 @@ static void expand(Counts *c, const Expansion *expansion, int times)
 static Counts expected_of(const PtxKernel *kernel)
 {
     Counts c = {{0}};
-    int divisions = 0, roots = 0, integers = 0, longs = 0;
+    int divisions = 0, roots = 0, shorts = 0, integers = 0, longs = 0;
     for (int i = 0; i < kernel->code.n; i++) {
         const PtxInst *inst = &kernel->code.v[i];
         bool real = inst->type == PTX_T_F32;
@@ -89,8 +90,9 @@ static Counts expected_of(const PtxKernel *kernel)
         case PTX_DIV:
         case PTX_REM:
             divisions += real;
+            shorts += ptx_bits((PtxType)inst->type) == 16;
             longs += ptx_bits((PtxType)inst->type) == 64;
-            integers += !real && ptx_bits((PtxType)inst->type) != 64;
+            integers += !real && ptx_bits((PtxType)inst->type) == 32;
             break;
         case PTX_MMA_BF16:
         case PTX_MMA_F16: c.n[HMMA]++; break;
@@ -99,6 +101,7 @@ static Counts expected_of(const PtxKernel *kernel)
     }
     expand(&c, &division, divisions);
     expand(&c, &root, roots);
+    expand(&c, &short_division, shorts);
     expand(&c, &integer_division, integers);
     expand(&c, &long_division, longs);
     return c;
