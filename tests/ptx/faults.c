@@ -32,8 +32,8 @@ static const Fault faults[] = {
     {"leaves joined in another tree", SPLIT, NULL, "IsoTree<'L', 'L', '+', 'L', '+'>",
      "IsoTree<'L', 'L', 'L', '+', '+'>"},
     {"leaves in registers joined in another tree", TREE, NULL, "'Q', 'P', '+'", "'P', 'Q', '+'"},
-    {"a leaf is done twice, another skipped", TREE, WGMMA_FILE, "column * Tile::bn, kb * Plan::bk, "
-     "leaf);", "column * Tile::bn, kb * Plan::bk, leaf & ~1);"},
+    {"a leaf is done twice, another skipped", TREE, WGMMA_FILE, "col0, kb * Plan::bk, leaf);",
+     "col0, kb * Plan::bk, leaf & ~1);"},
     {"a leaf is done twice over a cluster", SPLIT, SPLIT_FILE, "kb * bk, leaf);",
      "kb * bk, leaf & ~1);"},
     {"a join is left out", SPLIT, "iso_tree.cuh",
@@ -82,8 +82,8 @@ static const Fault faults[] = {
     {"a step's place in the swizzled row", GATE, WGMMA_FILE, "b_step = Op::b_trans ? 2048 : 32",
      "b_step = Op::b_trans ? 2048 : 64"},
     {"copies without the swizzle that products expect", GATE, "iso_wgmma.cuh", "| 1ULL << 62", ""},
-    {"a chain begins with a stale accumulator", TREE, WGMMA_FILE, "block(d, true);",
-     "block(d, false);"},
+    {"a chain begins with a stale accumulator", TREE, WGMMA_FILE, "block<steps>(d, true);",
+     "block<steps>(d, false);"},
     {"a wait for products is left out", GATE, WGMMA_FILE, "iso_wgmma_wait<0>();", ";"},
     {"the producer waits for the other phase", GATE, WGMMA_FILE,
      "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);",
@@ -150,11 +150,11 @@ static const Fault more_faults[] = {
     {"the next part's values are written without a barrier", LSE, "iso_row.cuh",
      "    __syncthreads();\n    if (t % 32 == 0 && t / 32 < warps)",
      "    if (t % 32 == 0 && t / 32 < warps)"},
-    {"a log-sum-exp's distances from the other maximum", LSE, "iso_row.cuh",
-     "iso_mul(b.s, scale<Type>(b.m, r.m))", "iso_mul(b.s, scale<Type>(b.m, a.m))"},
-    {"equal maxima are a distance apart", LSE, "iso_row.cuh",
-     "return x == m ? 1.0f : iso_rounded<Type>(iso_exp(d));",
-     "return iso_rounded<Type>(iso_exp(d));"},
+    {"the greater of two log-sum-exps is weighed", LSE, SHORT_FILE,
+     "low = less ? a.s : b.s, high = less ? b.s : a.s;",
+     "low = less ? b.s : a.s, high = less ? a.s : b.s;"},
+    {"a log-sum-exp's distances end early", LSE, SHORT_FILE,
+     "iso_at_least(iso_minus_abs(d), -87.0f)", "iso_at_least(iso_minus_abs(d), -1.0f)"},
 };
 
 /* Those that show only where a CTA goes on to another tile. */
