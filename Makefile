@@ -25,10 +25,9 @@ comma := ,
 
 # ---- what there is to build ------------------------------------------------------------------
 
-main_src := $(wildcard compiler/main.c compiler/options.c compiler/progress.c compiler/command*.c)
-not_lib  := compiler/main.c compiler/options.c compiler/progress.c $(wildcard compiler/command*.c)
-lib_src  := $(filter-out $(not_lib),$(wildcard compiler/*.c compiler/emit/*.c compiler/ptx/*.c \
-    runtime/*.c))
+main_src := $(wildcard compiler/command/*.c)
+lib_src  := $(filter-out $(main_src),$(wildcard compiler/*.c compiler/*/*.c \
+    runtime/*.c runtime/*/*.c))
 gen_src  := $(if $(wildcard grammar/isoc.y),$(BUILD)/gen/isoc_parse.c $(BUILD)/gen/isoc_scan.c) \
     $(BUILD)/gen/device_text.c $(BUILD)/gen/contract_text.c
 unit_src := $(wildcard tests/unit/*.c)

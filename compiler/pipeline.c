@@ -1,7 +1,7 @@
 /* The stages, one per line, in pipeline_run; each only reads what the ones before it wrote. */
 #include "pipeline.h"
 
-#include "header_write.h"
+#include "cubin/header_write.h"
 
 #include <stdlib.h>
 #include <string.h>

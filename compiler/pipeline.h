@@ -3,11 +3,11 @@
 #ifndef ISOC_PIPELINE_H
 #define ISOC_PIPELINE_H
 
-#include "artifact.h"
-#include "cache.h"
-#include "manifest_write.h"
-#include "parse.h"
-#include "reader.h"
+#include "cubin/artifact.h"
+#include "cubin/cache.h"
+#include "cubin/manifest_write.h"
+#include "front/parse.h"
+#include "base/reader.h"
 
 /* X(ID, name); what each gives stands in Pipeline. */
 #define STAGE_LIST(X)                                                                              \

@@ -2,11 +2,11 @@
  * the runtime's CPU device and the device tests compare with. */
 #include "isoc.h"
 
-#include "dag.h"
-#include "exec.h"
-#include "parse.h"
-#include "plan.h"
-#include "reader.h"
+#include "dag/dag.h"
+#include "exec/exec.h"
+#include "front/parse.h"
+#include "plan/plan.h"
+#include "base/reader.h"
 #include "session_keys.h"
 
 #include <setjmp.h>

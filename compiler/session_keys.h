@@ -3,7 +3,7 @@
 #ifndef ISOC_SESSION_KEYS_H
 #define ISOC_SESSION_KEYS_H
 
-#include "exec.h"
+#include "exec/exec.h"
 #include "isoc.h"
 
 /* Sets `place` of the parameters that are keys or values, for rows [lo, hi), whose positions and

@@ -11,7 +11,7 @@
 %parse-param {struct Parse *parse}
 
 %code requires {
-#include "parse_impl.h"
+#include "front/parse_impl.h"
 
 #define YYLLOC_DEFAULT(current, rhs, n)                                                            \
     ((current) = (n) ? span_join(YYRHSLOC(rhs, 1), YYRHSLOC(rhs, n))                               \

@@ -82,7 +82,7 @@ const char *iso_module_op_name(const iso_module *module, int index);
 const char *iso_module_layout_name(const iso_module *module, int index);
 iso_status iso_module_layout_ranks(const iso_module *module, const char *layout, int *ranks);
 /* The manifest's text, JSON that ends with a NUL, which lives as long as the module;
- * compiler/manifest_write.h is its format. bytes, without the NUL, may be NULL. */
+ * compiler/cubin/manifest_write.h is its format. bytes, without the NUL, may be NULL. */
 iso_status iso_module_manifest(const iso_module *module, const char **json, size_t *bytes);
 
 /* ---- ops ------------------------------------------------------------------------------------- */

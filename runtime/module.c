@@ -1,7 +1,7 @@
 /* Modules: from a file or bytes to kernels that are ready on a device. */
 #include "module.h"
 
-#include "cache_write.h"
+#include "launch/cache_write.h"
 
 #include <errno.h>
 #include <stdio.h>

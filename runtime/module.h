@@ -3,9 +3,9 @@
 #ifndef ISO_MODULE_H
 #define ISO_MODULE_H
 
-#include "driver.h"
+#include "launch/driver.h"
 #include "isoc.h"
-#include "manifest.h"
+#include "manifest/manifest.h"
 
 struct iso_op {
     const iso_module *module;

@@ -3,7 +3,7 @@
 #ifndef ISOC_EMIT_H
 #define ISOC_EMIT_H
 
-#include "../plan.h"
+#include "plan/plan.h"
 
 /* Arithmetic of one row-element or output pair, counted on the DAG: compared with PTX. */
 typedef struct Census {

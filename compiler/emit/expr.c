@@ -73,7 +73,7 @@ static Str called(ExprScope *scope, const DagNode *node)
 {
     static const char *const function[FN_COUNT] = {
 #define X(id, name, arity, function) [FN_##id] = #function,
-#include "../scalar.def"
+#include "base/scalar.def"
 #undef X
     };
     Arena *arena = scope->w->text.arena;
@@ -98,7 +98,7 @@ static Str short_form(ExprScope *scope, const DagNode *node)
 {
     static const char *const function[FN_COUNT] = {
 #define X(id, form, function) [FN_##id] = #form,
-#include "../short.def"
+#include "base/short.def"
 #undef X
     };
     Str a = expr_f32(scope, node->args[0]->args[0]);

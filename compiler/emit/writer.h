@@ -3,7 +3,7 @@
 #ifndef ISOC_EMIT_WRITER_H
 #define ISOC_EMIT_WRITER_H
 
-#include "../base.h"
+#include "base/base.h"
 
 typedef struct Writer {
     Text text;

@@ -3,7 +3,7 @@
 #ifndef ISOC_PTX_H
 #define ISOC_PTX_H
 
-#include "base.h"
+#include "base/base.h"
 
 typedef struct PtxInst PtxInst;
 

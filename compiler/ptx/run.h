@@ -3,7 +3,7 @@
 #ifndef ISOC_PTX_RUN_H
 #define ISOC_PTX_RUN_H
 
-#include "fdpa.h"
+#include "base/fdpa.h"
 #include "ptx.h"
 
 /* A tensor, workspace or counter in host memory, as global memory of the machine. Addresses are the

@@ -1,5 +1,5 @@
 /* Products per second of the tensor-core model, scalar and AVX2, on one core. */
-#include "fdpa.h"
+#include "base/fdpa.h"
 
 #include <stdio.h>
 #include <stdlib.h>

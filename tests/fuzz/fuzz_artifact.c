@@ -1,5 +1,5 @@
 /* Any bytes as a cubin with a manifest. */
-#include "artifact.h"
+#include "cubin/artifact.h"
 
 #include <stddef.h>
 #include <stdint.h>

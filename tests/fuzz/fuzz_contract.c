@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parse.h"
-#include "plan.h"
+#include "front/parse.h"
+#include "plan/plan.h"
 
 typedef struct Input {
     Str main, other;

@@ -1,5 +1,5 @@
 /* Any bytes as a checkpoint: whatever opens can be read at both ends of every tensor. */
-#include "weights_impl.h"
+#include "weights/weights_impl.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* The driver, opened at run time, and the suite's kernels, compiled by NVRTC at start. */
 #include "gpu.h"
 
-#include "device_text.h"
-#include "diag.h"
-#include "nvrtc.h"
+#include "base/device_text.h"
+#include "front/diag.h"
+#include "cubin/nvrtc.h"
 #include "suite_text.h"
 
 #include <dlfcn.h>

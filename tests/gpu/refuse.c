@@ -1,8 +1,8 @@
 /* What a device must refuse: each wrong call and each damaged file, by its status and a part of its
  * sentence, with nothing written; and that right calls still work afterwards. */
-#include "artifact.h"
+#include "cubin/artifact.h"
 #include "case.h"
-#include "file.h"
+#include "base/file.h"
 #include "modes.h"
 #include "sample.h"
 #include "values.cuh"

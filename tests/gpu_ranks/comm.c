@@ -1,5 +1,5 @@
 /* Ranks that meet over a communicator of NCCL's, as a trainer has one already. */
-#include "nccl.h"
+#include "group/nccl.h"
 #include "task.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
  *
  * usage: gpu_ranks MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]
  * ISLAND: so many ranks reach each other's memory, the others through NCCL. */
-#include "group_plan.h"
+#include "group/group_plan.h"
 #include "task.h"
 
 #include <stdio.h>

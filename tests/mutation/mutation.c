@@ -8,7 +8,7 @@
 
 #include "../planeval/compare.h"
 #include "../property/naive.h"
-#include "proof.h"
+#include "proof/proof.h"
 
 static int failed;
 

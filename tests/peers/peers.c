@@ -1,7 +1,7 @@
 /* What peers.py calls: tables of rotary embedding, and tensors of a checkpoint.
  * Ownership: one checkpoint is open at a time, until another is. */
 #include "../../compiler/device/iso_rope.cuh"
-#include "../../runtime/weights.h"
+#include "weights/weights.h"
 
 void peer_rope(const IsoRope *rope, int positions, float *frequency, float *cos, float *sin);
 int peer_read(const char *path, const char *name, int rows, int columns, float *to);

@@ -3,8 +3,8 @@
 #ifndef PLANEVAL_SUBJECT_H
 #define PLANEVAL_SUBJECT_H
 
-#include "exec.h"
-#include "plan.h"
+#include "exec/exec.h"
+#include "plan/plan.h"
 
 enum { MOST_TENSORS = 16 };
 

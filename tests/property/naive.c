@@ -278,7 +278,7 @@ static float function_value(FnId fn, float a, float b)
 #define X(id, name, arity, function)                                                               \
     case FN_##id:                                                                                  \
         return CALL##arity(function);
-#include "scalar.def"
+#include "base/scalar.def"
 #undef X
     default:
         return 0;

@@ -395,7 +395,7 @@ static const DagNode *random_function(Pool *p)
 {
     static const int arity[] = {
 #define X(id, name, arity, function) arity,
-#include "scalar.def"
+#include "base/scalar.def"
 #undef X
     };
     FnId fn = (FnId)pick(0, FN_COUNT - 1);

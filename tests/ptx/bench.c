@@ -1,7 +1,7 @@
 /* Kernels with other PTX than their own, proved or refused. */
 #include "bench.h"
 
-#include "verify_terms.h"
+#include "prove/verify_terms.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef ISOC_TEST_PTX_BENCH_H
 #define ISOC_TEST_PTX_BENCH_H
 
-#include "verify_ptx_impl.h"
+#include "prove/verify_ptx_impl.h"
 
 #include "pipeline.h"
 #include "ptx/inst.h"

@@ -4,7 +4,7 @@
  *   device CUBIN PTX [KERNEL]     KERNEL: part of the kernels' names */
 #include "gpu.h"
 #include "iso.h"
-#include "verify_ptx_impl.h"
+#include "prove/verify_ptx_impl.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

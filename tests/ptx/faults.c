@@ -2,7 +2,7 @@
  * kernel compiled again, and the proof must refuse it and say where. Usage: faults CONTRACT. */
 #include "bench.h"
 
-#include "device_text.h"
+#include "base/device_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

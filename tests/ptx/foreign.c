@@ -3,8 +3,8 @@
  *
  *   foreign FOLDER            the machine's outputs against FOLDER/digests
  *   foreign FOLDER --device   the device's; prints the digests to be recorded */
-#include "driver.h"
-#include "machine.h"
+#include "launch/driver.h"
+#include "prove/machine.h"
 #include "ptx/run.h"
 
 #include <stdio.h>

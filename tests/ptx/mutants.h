@@ -4,7 +4,7 @@
 #ifndef ISOC_TEST_PTX_MUTANTS_H
 #define ISOC_TEST_PTX_MUTANTS_H
 
-#include "base.h"
+#include "base/base.h"
 
 enum { MUTANT_OPERANDS = 200 };
 

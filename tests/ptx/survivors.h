@@ -5,7 +5,7 @@
 #ifndef ISOC_TEST_PTX_SURVIVORS_H
 #define ISOC_TEST_PTX_SURVIVORS_H
 
-#include "base.h"
+#include "base/base.h"
 
 typedef struct Survivors Survivors;
 

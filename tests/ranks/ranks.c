@@ -2,7 +2,7 @@
  * read back, and what the others learn when one dies, hangs or has loaded something else.
  *
  * usage: ranks bits CUBIN [ROWS...] | order CUBIN | faults CUBIN OTHER_CUBIN */
-#include "group_plan.h"
+#include "group/group_plan.h"
 #include "ranks.h"
 
 #include <signal.h>

@@ -3,7 +3,7 @@
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H
 
-#include "group.h"
+#include "group/group.h"
 
 enum { TEST_TENSORS = 16 };
 

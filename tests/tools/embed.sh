@@ -4,7 +4,7 @@
 set -e
 table=$1; shift
 echo '/* Made by tests/tools/embed.sh. */'
-echo '#include "device_text.h"'
+echo '#include "base/device_text.h"'
 for f in "$@"; do
     id=$(basename "$f" | tr -c 'A-Za-z0-9\n' '_')
     echo "static const unsigned char text_$id[] = {"

@@ -4,51 +4,22 @@ set -u
 bad=0
 say() { echo "lint: $*"; bad=1; }
 
-# Lowest first. A file may include its own layer and those before it.
-layers="
-base scalar literal device_text
-source file cubin reader
-tree fdpa
-diag
-ast
-parse
-contract check
-dag fn
-exec
-layout explain diff
-import
-plan
-proof
-emit
-nvrtc
-cache
-artifact
-ptx
-census
-manifest_write header_write
-sample
-verify
-pipeline isoc session
-iso driver module launch
-machine
-verify_terms verify_ptx certificate
-options progress
-commands command main
-"
+# Folders of compiler/, lowest first; `library` is compiler/ itself, `runtime` the runtime's
+# headers: the PTX device drives its launchers. A file may include its own layer and those before.
+layers="base front check dag exec layout explain import plan proof emit ptx cubin verify library
+    runtime prove command"
 rank_of() {
-    echo "$layers" | awk -v want="$1" '{ for (i = 1; i <= NF; i++) if ($i == want) print NR }'
+    echo $layers | awk -v want="$1" '{ for (i = 1; i <= NF; i++) if ($i == want) print i }'
 }
-# contract.h -> contract; check_ops.c -> check; emit/row.c -> emit.
+# The layer of an include, as a file of layer $1 writes it.
 layer_of() {
-    case $1 in
-    emit/*) echo emit; return ;;
-    ptx/*) echo ptx; return ;;
+    case $2 in
+    */*) if [ -e "compiler/$2" ]; then echo "${2%%/*}"
+         elif [ -e "runtime/$2" ]; then echo runtime; fi ;;
+    *) if [ -e "compiler/$1/$2" ]; then echo "$1"
+       elif [ -e "compiler/$2" ]; then echo library
+       elif [ -e "runtime/$2" ]; then echo runtime; fi ;;
     esac
-    name=$(basename "$1"); name=${name%.*}
-    while [ -n "$name" ]; do
-        if [ -n "$(rank_of "$name")" ]; then echo "$name"; return; fi
-        case $name in *_*) name=${name%_*} ;; *) return ;; esac
-    done
 }
 # The few headers that every layer may use.
 free_of_order() {
@@ -60,33 +31,27 @@ free_of_order() {
     esac
 }
 
-# The runtime's headers stand above the compiler's library: the PTX device drives its launchers.
-for f in compiler/*.[ch] compiler/emit/*.[ch] compiler/ptx/*.[ch]; do
-    [ -e "$f" ] || continue
-    own=$(layer_of "${f#compiler/}")
-    if [ -z "$own" ]; then say "$f: belongs to no layer of tests/tools/lint.sh"; continue; fi
-    own_rank=$(rank_of "$own")
+for f in compiler/*.[ch] compiler/*/*.[ch]; do
+    own=${f#compiler/}
+    case $own in */*) own=${own%%/*} ;; *) own=library ;; esac
+    rank=$(rank_of "$own")
+    if [ -z "$rank" ]; then say "$f: belongs to no layer of tests/tools/lint.sh"; continue; fi
     for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
-        case $i in ../*) i=${i#../} ;; *) case $f in
-            compiler/emit/*) i=emit/$i ;;
-            compiler/ptx/*) [ -e "compiler/ptx/$i" ] && i=ptx/$i ;;
-            esac ;;
-        esac
-        case $i in emit/device/*) i=${i#emit/} ;; *.def) [ -e "compiler/$i" ] && continue ;; esac
         free_of_order "$i" && continue
-        theirs=$(layer_of "$i")
+        theirs=$(rank_of "$(layer_of "$own" "$i")")
         if [ -z "$theirs" ]; then say "$f: includes $i, which no layer has"; continue; fi
-        [ "$(rank_of "$theirs")" -le "$own_rank" ] || say "$f ($own) includes $i of a higher layer"
+        [ "$theirs" -le "$rank" ] || say "$f ($own) includes $i of a higher layer"
     done
 done
 
-for f in runtime/*.[ch]; do
+for f in runtime/*.[ch] runtime/*/*.[ch]; do
     [ -e "$f" ] || continue
     for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
-        i=${i#../compiler/}
+        i=${i#../}; i=${i#../}; i=${i#compiler/}
         case $i in isoc.h|device/iso_abi.cuh|device/iso_num.cuh|device/iso_rope.cuh) continue ;;
         esac
-        [ -e "runtime/$i" ] || say "$f includes $i; runtime sees the compiler through isoc.h alone"
+        [ -e "runtime/$i" ] || [ -e "$(dirname "$f")/$i" ] ||
+            say "$f includes $i; runtime sees the compiler through isoc.h alone"
     done
 done
 

@@ -4,7 +4,7 @@
 #ifndef ISOC_TEST_ARTEFACT_H
 #define ISOC_TEST_ARTEFACT_H
 
-#include "cubin.h"
+#include "cubin/cubin.h"
 #include "pipeline.h"
 
 #include <check.h>

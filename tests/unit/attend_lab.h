@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "device/iso_fn.cuh"
-#include "exec.h"
+#include "exec/exec.h"
 #include "front.h"
 
 enum { KV = 2, GROUP = 2, HEADS = KV * GROUP, DEPTH = 16, ROW = HEADS * DEPTH, KEY = KV * DEPTH };

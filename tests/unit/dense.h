@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "plan.h"
+#include "plan/plan.h"
 
 enum { D_TOKENS, D_HIDDEN, D_FFN, D_KV, D_GROUP, D_HALF, D_ROT, D_VOCAB, D_ATOMS };
 enum { D_HEADS = D_ATOMS, D_HEAD_DIM, D_AXES };

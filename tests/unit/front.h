@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "parse.h"
+#include "front/parse.h"
 
 typedef struct FrontFile {
     const char *name, *text;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec.h"
+#include "exec/exec.h"
 
 enum { LAB_TENSORS = 8, LAB_NODES = 96 };
 

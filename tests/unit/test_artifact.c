@@ -1,7 +1,7 @@
 /* The appended manifest: found again, refused when any byte moved, safe on any bytes. */
-#include "artifact.h"
-#include "cubin.h"
-#include "file.h"
+#include "cubin/artifact.h"
+#include "cubin/cubin.h"
+#include "base/file.h"
 
 #include <check.h>
 #include <dirent.h>

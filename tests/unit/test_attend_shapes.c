@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "device/iso_num.cuh"
-#include "exec.h"
+#include "exec/exec.h"
 #include "front.h"
 
 enum { TOKENS = 41 };

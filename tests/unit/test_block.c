@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "diff.h"
+#include "explain/diff.h"
 #include "front.h"
 
 static const char base[] =

@@ -1,6 +1,6 @@
 /* Rows into a paged cache: the CPU's bytes, the kernel's on the PTX machine, what is refused. */
-#include "cache_write.h"
-#include "machine.h"
+#include "launch/cache_write.h"
+#include "prove/machine.h"
 #include "module.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* What the checked contract holds, and that no fault is told as the consequence of another. */
 #include <check.h>
 
-#include "contract.h"
+#include "check/contract.h"
 #include "front.h"
 
 static const char text[] =

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dag.h"
+#include "dag/dag.h"
 #include "front.h"
 
 typedef struct Built {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "diff.h"
+#include "explain/diff.h"
 #include "front.h"
 
 #define HEAD                                                                                       \

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "device/iso_random.cuh"
-#include "exec.h"
+#include "exec/exec.h"
 #include "front.h"
 
 enum { VOCAB = 61, ROWS = 200 };

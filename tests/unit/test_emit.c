@@ -1,7 +1,7 @@
 /* Kernel text: goldens of every family from hand-built plans, that it compiles without spills, and
  * that its PTX has the arithmetic of the census, rounded to nearest and nothing contracted. */
 #include "emit_fixture.h"
-#include "nvrtc.h"
+#include "cubin/nvrtc.h"
 
 #include <check.h>
 #include <stdio.h>

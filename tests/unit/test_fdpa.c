@@ -1,6 +1,6 @@
 /* The tensor-core model against vectors recorded on silicon, and its fast forms against the
  * definition. */
-#include "fdpa.h"
+#include "base/fdpa.h"
 
 #include "vectors.h"
 

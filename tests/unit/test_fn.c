@@ -177,7 +177,7 @@ START_TEST(test_short_forms)
 #define X(id, form, function)                                                                      \
         ck_assert_msg(iso_bf16_of_f32(form(x)) == iso_bf16_of_f32(function(x)),                    \
                       #form " of bf16 0x%04x", b);
-#include "short.def"
+#include "base/short.def"
 #undef X
     }
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "front.h"
-#include "plan.h"
+#include "plan/plan.h"
 
 typedef struct Trial {
     Front f;
@@ -146,7 +146,7 @@ START_TEST(reject_files)
         const char *name;
     } registry[] = {
 #define X(number, id, severity, clause, title, explanation) {number, #id},
-#include "diag.def"
+#include "front/diag.def"
 #undef X
     };
     for (int i = 0; i < DIAG_COUNT; i++) {
@@ -179,7 +179,7 @@ START_TEST(language_and_registry_agree)
         const char *clause, *title;
     } registry[] = {
 #define X(number, id, severity, clause, title, explanation) {number, severity, clause, title},
-#include "diag.def"
+#include "front/diag.def"
 #undef X
     };
     for (int i = 0; i < DIAG_COUNT; i++) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "device/iso_num.cuh"
-#include "exec.h"
+#include "exec/exec.h"
 #include "front.h"
 
 enum { TOKENS = 37, HIDDEN = 40, VOCAB = 23 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "literal.h"
+#include "base/literal.h"
 
 static u32 bits_of(const char *text, DType type)
 {

@@ -1,6 +1,6 @@
 /* The manifest's format: every path that its JSON has, with its type, against the golden file of
  * the format's number. A change here without a new MANIFEST_FORMAT breaks launchers. */
-#include "file.h"
+#include "base/file.h"
 #include "pipeline.h"
 
 #include <check.h>

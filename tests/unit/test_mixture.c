@@ -6,8 +6,8 @@
 
 #include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
-#include "exec.h"
-#include "fdpa.h"
+#include "exec/exec.h"
+#include "base/fdpa.h"
 #include "front.h"
 
 enum { TOKENS = 11, HIDDEN = 32, EXPERTS = 8, PICKS = 3, FFN = 48 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "front.h"
-#include "manifest.h"
+#include "manifest/manifest.h"
 #include "pipeline.h"
 
 static const char ops[] =

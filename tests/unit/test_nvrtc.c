@@ -1,7 +1,7 @@
 /* NVRTC by dlopen: a clean kernel, the device library as headers, and every refusal. The parts that
  * need the library are skipped, saying so, where it is not installed. */
-#include "cubin.h"
-#include "nvrtc.h"
+#include "cubin/cubin.h"
+#include "cubin/nvrtc.h"
 
 #include <check.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* The stages together: outputs, failures and their codes, determinism, short memory, the cache, and
  * the rank-by-rank check, which must be able to fail. */
-#include "cache.h"
+#include "cubin/cache.h"
 #include "pipeline.h"
-#include "verify.h"
+#include "verify/verify.h"
 
 #include <check.h>
 #include <stdio.h>

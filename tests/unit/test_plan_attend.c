@@ -5,7 +5,7 @@
 
 #include "emit/emit.h"
 #include "front.h"
-#include "proof.h"
+#include "proof/proof.h"
 
 #define FORM(depth, body)                                                                          \
     "contract c version 1; numerics sm_90;\n"                                                      \

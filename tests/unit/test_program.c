@@ -1,7 +1,7 @@
 /* What a model runs: statements written out for their turns, what outputs need, the memory that
  * values share, and the copies of rows. */
-#include "machine.h"
-#include "model.h"
+#include "prove/machine.h"
+#include "model/model.h"
 
 #include <check.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include <jansson.h>
 
 #include "dense.h"
-#include "proof.h"
+#include "proof/proof.h"
 
 enum { INPUT_NORM, QKV, O_PROJ, GATE_UP, DOWN, LM_HEAD, OPS };
 
@@ -391,7 +391,7 @@ static void assert_object(const json_t *object, const json_t *schema)
 START_TEST(the_certificate_follows_its_schema)
 {
     Proved p;
-    json_t *schema = json_load_file("compiler/certificate.schema.json", 0, NULL), *obligation;
+    json_t *schema = json_load_file("compiler/proof/certificate.schema.json", 0, NULL), *obligation;
     size_t i;
     ck_assert_ptr_nonnull(schema);
     open_qwen(&p);

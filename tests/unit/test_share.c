@@ -1,5 +1,5 @@
 /* Files that ranks of a host send each other for their device memory; the store's small words. */
-#include "share.h"
+#include "group/share.h"
 
 #include <check.h>
 #include <pthread.h>

@@ -5,8 +5,8 @@
 
 #include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
-#include "exec.h"
-#include "fdpa.h"
+#include "exec/exec.h"
+#include "base/fdpa.h"
 #include "front.h"
 
 enum { TOKENS = 9, PICKS = 3, EXPERTS = 7, HIDDEN = 40, FFN = 6 };

@@ -3,7 +3,7 @@
 #include <check.h>
 
 #include "front.h"
-#include "verify.h"
+#include "verify/verify.h"
 
 static const char text[] =
     "contract c version 1; numerics sm_90;\n"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec.h"
+#include "exec/exec.h"
 #include "front.h"
 
 enum { FEW = 7, MANY = 48, ROWS = 240 };

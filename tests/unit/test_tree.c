@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "tree.h"
+#include "base/tree.h"
 
 static Arena *arena;
 

@@ -1,0 +1,13 @@
+/* A whole model's contract from a Hugging Face config.json: the families of contracts/include, put
+ * together as the config says.
+ * Ownership: texts live in the arena given. */
+#ifndef ISOC_IMPORT_H
+#define ISOC_IMPORT_H
+
+#include "front/diag.h"
+
+/* Writes a contract that includes nothing. False after a fault, which is told at the config's own
+ * field: `file` is the config's number in the sources of the diags. */
+bool import_config(int file, Text *out, Arena *arena, Diags *diags);
+
+#endif

@@ -1,0 +1,727 @@
+/* One launch: tensors, the machine's run, the executor's, the comparison. */
+#include "verify_ptx_impl.h"
+
+#include "ptx/tests.h"
+#include "verify/sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool is_gemm(const PtxTrial *r)
+{
+    return r->spec->family == MF_GEMM;
+}
+
+static i64 ceil_of(i64 a, i64 b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- which CTAs -------------------------------------------------------------------------------
+ */
+
+static i64 group_columns(const PtxTrial *r, int g)
+{
+    return part_size(r->worker->module->manifest, op_part(r->op, r->job->phase),
+                     &r->spec->gemm.group[g].cols, r->rows);
+}
+
+/* Where columns are reduced, a tile for each root. */
+static i64 group_tiles(const PtxTrial *r, int g)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    return gemm->fold_roots ? gemm->fold_roots : ceil_of(group_columns(r, g), gemm->tile_n);
+}
+
+static u64 scatter(u64 x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static void add_one(PtxTrial *r, i64 tile)
+{
+    for (int i = 0; i < r->n_tiles; i++)
+        if (r->tile[i] == tile)
+            return;
+    if (r->n_tiles < PTX_MAX_TILES)
+        r->tile[r->n_tiles++] = tile;
+}
+
+/* With it those that the CTAs of its cluster have, or would have beyond the last. */
+static void add_tile(PtxTrial *r, i64 tile)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 n = gemm->wgmma && !gemm->across_ctas ? gemm->cluster / gemm->high : 1;
+    for (i64 k = 0; k < n; k++)
+        add_one(r, tile / n * n + k);
+}
+
+/* Of every group the first tile, the last one, which may be short, and one between them; uneven
+ * launches run the last alone. */
+static void choose_tiles(PtxTrial *r)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    bool small = r->worker->input->small, one = small && r->job->which >= 0;
+    bool last = r->job->uneven & (PTX_UNEVEN | PTX_FEW_ROWS) || one;
+    i64 before = 0;
+    for (int g = 0; g < gemm->n_groups; g++) {
+        i64 tiles = group_tiles(r, g);
+        u64 random = scatter(r->worker->input->seed + (u64)r->job->spec * 77 + (u64)g);
+        add_tile(r, before + tiles - 1);
+        if (!last)
+            add_tile(r, before);
+        if (!last && !small && tiles > 2)
+            add_tile(r, before + 1 + (i64)(random % (u64)(tiles - 2)));
+        before += tiles;
+    }
+}
+
+static bool is_chosen(const PtxTrial *r, i64 column_tile)
+{
+    for (int i = 0; i < r->n_tiles; i++)
+        if (r->tile[i] == column_tile)
+            return true;
+    return false;
+}
+
+static i64 row_tiles(const PtxTrial *r)
+{
+    return ceil_of(r->own_rows, r->spec->gemm.tile_m);
+}
+
+static i64 column_tiles(const PtxTrial *r)
+{
+    i64 tiles = 0;
+    for (int g = 0; g < r->spec->gemm.n_groups; g++)
+        tiles += group_tiles(r, g);
+    return tiles;
+}
+
+/* The persistent wgmma kernel: a cluster has as many column tiles as CTAs, or row tiles, counts
+ * such shares down the rows first, and goes on to further ones. Uneven launches have half as many
+ * clusters as shares. */
+static bool is_persistent(const PtxTrial *r)
+{
+    return r->spec->gemm.wgmma && !r->spec->gemm.across_ctas;
+}
+
+static i64 share_rows(const PtxTrial *r)
+{
+    return ceil_of(row_tiles(r), r->spec->gemm.high);
+}
+
+static i64 share_width(const PtxTrial *r)
+{
+    return r->spec->gemm.cluster / r->spec->gemm.high;
+}
+
+static i64 shares(const PtxTrial *r)
+{
+    return share_rows(r) * ceil_of(column_tiles(r), share_width(r));
+}
+
+static i64 clusters(const PtxTrial *r)
+{
+    return r->job->uneven ? ceil_of(shares(r), 2) : shares(r);
+}
+
+/* Whether one of a cluster's shares has a chosen tile; tiles are chosen by whole shares. */
+static bool cluster_runs(const PtxTrial *r, i64 cluster)
+{
+    for (i64 share = cluster; share < shares(r); share += clusters(r))
+        if (is_chosen(r, share / share_rows(r) * share_width(r)))
+            return true;
+    return false;
+}
+
+static bool tile_runs(const PtxTrial *r, i64 column, i64 row)
+{
+    if (!is_persistent(r))
+        return is_chosen(r, column);
+    i64 share = column / share_width(r) * share_rows(r) + row / r->spec->gemm.high;
+    return cluster_runs(r, share % clusters(r));
+}
+
+static bool wanted(void *self, const u32 cta[3])
+{
+    const PtxTrial *r = self;
+    const MfGemm *gemm = &r->spec->gemm;
+    if (r->groups)
+        return verify_ptx_group_wanted(r, cta[0], is_chosen);
+    if (is_persistent(r))
+        return cluster_runs(r, cta[0] / (u32)gemm->cluster);
+    return is_chosen(r, gemm->wgmma ? cta[0] / (u32)gemm->cluster : cta[0]);
+}
+
+/* How much of a length a tile has. */
+static i64 within(i64 length, i64 tile, i64 size)
+{
+    i64 left = length - tile * size;
+    return left < 0 ? 0 : left < size ? left : size;
+}
+
+/* Elements of group g in live rows that the tiles which run have. */
+static i64 tiles_area(const PtxTrial *r, int g, i64 live)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    i64 before = 0, columns = group_columns(r, g), area = 0;
+    for (int i = 0; i < g; i++)
+        before += ceil_of(group_columns(r, i), gemm->tile_n);
+    for (i64 c = 0; c < ceil_of(columns, gemm->tile_n); c++)
+        for (i64 row = 0; row < row_tiles(r); row++)
+            if (tile_runs(r, before + c, row))
+                area += within(columns, c, gemm->tile_n) * within(live, row, gemm->tile_m);
+    return area;
+}
+
+/* Values of the roots of live rows that the tiles which run have. */
+static i64 fold_outputs(const PtxTrial *r, i64 live)
+{
+    i64 values = 0;
+    for (i64 c = 0; c < r->spec->gemm.fold_roots; c++)
+        for (i64 row = 0; row < row_tiles(r); row++)
+            if (tile_runs(r, c, row))
+                values += within(live, row, r->spec->gemm.tile_m) * r->spec->gemm.fold_values;
+    return values;
+}
+
+/* Columns of a tile, counted over all groups; times what is written of each. */
+static i64 tile_outputs(const PtxTrial *r, i64 tile)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    int g = 0;
+    for (; tile >= ceil_of(group_columns(r, g), gemm->tile_n); g++)
+        tile -= ceil_of(group_columns(r, g), gemm->tile_n);
+    i64 each = gemm->roots_out ? (i64)gemm->n_roots * groups_parts(gemm)
+                               : gemm->group[g].n_results;
+    return within(group_columns(r, g), tile, gemm->tile_n) * each;
+}
+
+/* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
+static void choose_rows(PtxTrial *r)
+{
+    const MfPart *part = op_part(r->op, r->job->phase);
+    bool few = r->job->uneven & PTX_FEW_ROWS;
+    i64 own = few ? 5 : is_gemm(r) ? r->spec->gemm.tile_m + 5 : r->spec->family == MF_DRAW ? 13
+              : r->worker->input->small ? 2 : 7;
+    r->rows = own * part->rows_count + (part->rows_count > 1);
+    if (r->spec->family == MF_ATTEND)
+        verify_ptx_keys(r);
+    i64 lo, hi;
+    part_rows_of(part, r->rows, &lo, &hi);
+    r->part_rows = r->live_rows = hi - lo;
+    if (r->job->uneven & PTX_UNEVEN_ROWS && r->job->phase != ISO_PHASE_JOIN && hi - lo > 1)
+        r->live_rows--;
+    if (is_gemm(r))
+        r->own_rows = part_size(r->worker->module->manifest, part, &r->spec->gemm.rows, r->rows);
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------
+ */
+
+static bool rows_lead(const PtxTrial *r, const MfTensor *declared)
+{
+    const MfAtoms *axis = &declared->axes[0];
+    return declared->n_axes > 1 && axis->n > 0 &&
+           !r->worker->module->manifest->atoms[axis->atom[0]].size;
+}
+
+static u8 unevenness(const PtxTrial *r, int tensor)
+{
+    bool own = r->job->which < 0 || r->job->which == tensor;
+    return own ? r->job->uneven : r->job->uneven & PTX_PADDED_ROWS;
+}
+
+bool verify_ptx_aligned(const MfSpec *spec, int tensor)
+{
+    const MfGemm *gemm = &spec->gemm;
+    if (spec->family == MF_ATTEND)
+        return verify_ptx_copied(spec, tensor);
+    if (spec->family != MF_GEMM || !gemm->wgmma)
+        return false;
+    bool found = spec->bindings[gemm->a].tensor == tensor;
+    for (int g = 0; g < gemm->n_groups; g++)
+        for (int p = 0; p < gemm->group[g].n_products; p++)
+            found |= spec->bindings[gemm->group[g].b[p]].tensor == tensor;
+    return found;
+}
+
+static i64 pitch_of(i64 line, u8 uneven)
+{
+    return uneven & PTX_UNEVEN_ROWS ? line + 1 + line % 2
+           : uneven & PTX_PADDED_ROWS ? (line + 7) / 8 * 8 : line;
+}
+
+static void lay_out(PtxTensor *t, int element, u8 uneven)
+{
+    t->line = 1;
+    for (int i = 0; i < t->tensor.n_axes; i++)
+        t->line *= i || t->tensor.n_axes == 1 ? t->tensor.shape[i] : 1;
+    i64 rows = t->tensor.n_axes > 1 ? t->tensor.shape[0] : 1;
+    t->line = t->line ? t->line : 1;
+    t->pitch = t->tensor.n_axes > 1 ? pitch_of(t->line, uneven) : t->line;
+    if (t->tensor.n_axes > 1)
+        t->tensor.stride[0] = t->pitch;
+    t->element = element;
+    t->elements = rows * t->line;
+    t->bytes = (size_t)(rows * t->pitch) * (size_t)element;
+}
+
+/* How many indices the axis has that a parameter of indices speaks of. */
+static i64 indices_of(const PtxTrial *r, int tensor)
+{
+    const MfSpec *spec = r->spec;
+    for (int b = 0; b < spec->n_bindings; b++)
+        if (spec->bindings[b].lookup >= 0 &&
+            spec->bindings[spec->bindings[b].lookup].tensor == tensor)
+            return r->worker->module->manifest->atoms[spec->bindings[b].looked_up].size;
+    return SAMPLE_INTEGERS;
+}
+
+static bool make_tensor(PtxTrial *r, int index)
+{
+    static const int bytes[] = {2, 2, 4, 4};
+    PtxTensor *t = &r->tensor[index];
+    const MfTensor *declared = &r->op->op->tensors[index];
+    if (iso_op_tensor(r->op, r->job->phase, r->rows, index, &t->tensor, NULL))
+        return false;
+    if (verify_ptx_stored(r, index))
+        verify_ptx_shape(r, index, &t->tensor);
+    else if (!r->keys)
+        verify_ptx_table_shape(r, index, &t->tensor);
+    u8 uneven = verify_ptx_aligned(r->spec, index) ? 0 : unevenness(r, index);
+    lay_out(t, bytes[t->tensor.dtype], uneven);
+    r->place.shift = uneven & PTX_UNEVEN_BASE ? (size_t)t->element : 0;
+    t->seed = scatter(r->worker->input->seed * 1000 + (u64)index + 1);
+    t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
+    if (t->tensor.dtype == ISO_I32)
+        t->indices = indices_of(r, index);
+    if (index < r->n_params)
+        verify_ptx_param(&r->place, t, declared->name, PTX_INPUT_PARAM + (u64)index);
+    else
+        verify_ptx_result(&r->place, t, declared->name);
+    r->passed[index] = t->tensor;
+    r->place.shift = 0;
+    if (verify_ptx_stored(r, index) && !r->place.failed)
+        verify_ptx_fill_keys(r, index);
+    if (!r->place.failed)
+        verify_ptx_group_fill(r, index);
+    return !r->place.failed;
+}
+
+/* One rank's roots: in a part what it writes, in a join what it reads. */
+static PtxTensor *make_roots(PtxTrial *r, int rank, bool written)
+{
+    const iso_op *op = r->op - r->op->rank + rank;
+    PtxTensor *t = arena_new_of(r->arena, PtxTensor);
+    t->element = 4;
+    t->tensor.dtype = ISO_F32;
+    t->seed = scatter(r->worker->input->seed * 999 + (u64)rank);
+    if (iso_op_roots(op, r->rows, &t->bytes))
+        return NULL;
+    t->elements = t->line = t->pitch = (i64)t->bytes / 4;
+    u8 uneven = unevenness(r, r->n_params + r->n_results + rank);
+    r->place.shift = uneven & PTX_UNEVEN_BASE && !written ? 4 : 0;
+    if (written)
+        verify_ptx_result(&r->place, t, "the roots");
+    else
+        verify_ptx_param(&r->place, t, "the roots", PTX_INPUT_ROOTS + (u64)rank);
+    r->place.shift = 0;
+    return r->place.failed ? NULL : t;
+}
+
+static bool make_sources(PtxTrial *r)
+{
+    int ranks = r->op->layout->ranks;
+    const MfRanks *heard = &r->op->at->sources[r->op->rank];
+    r->sources = arena_array(r->arena, const void *, ranks);
+    for (int i = 0; i < heard->n; i++) {
+        PtxTensor *t = make_roots(r, heard->rank[i], false);
+        if (!t)
+            return false;
+        r->sources[heard->rank[i]] = t->tensor.data;
+    }
+    return true;
+}
+
+static bool make_tensors(PtxTrial *r)
+{
+    iso_op_tensors(r->op, &r->n_params, &r->n_results);
+    if (r->n_params + r->n_results > PTX_MAX_TENSORS)
+        return false;
+    for (int i = 0; i < r->n_params + r->n_results; i++)
+        if (!make_tensor(r, i))
+            return false;
+    if (r->job->phase == ISO_PHASE_PART) {
+        const PtxTensor *t = make_roots(r, r->op->rank, true);
+        if (!t)
+            return false;
+        r->roots = *t;
+    }
+    return r->job->phase != ISO_PHASE_JOIN || make_sources(r);
+}
+
+/* Counters are the workspace's first bytes and begin as zeros; partial values are nobody's. */
+static void *make_workspace(PtxTrial *r, size_t *bytes)
+{
+    const MfGemm *gemm = &r->spec->gemm;
+    size_t counters = 0;
+    if (iso_op_workspace(r->op, r->rows, r->job->schedule, bytes) || *bytes == 0)
+        return NULL;
+    if (is_gemm(r) && !gemm->wgmma) {
+        i64 tiles = 0;
+        for (int g = 0; g < gemm->n_groups; g++)
+            tiles += ceil_of(group_columns(r, g), gemm->tile_n);
+        counters = (size_t)(ceil_of(tiles * ceil_of(r->own_rows, gemm->tile_m) * 4, 256) * 256);
+    }
+    if (r->keys)
+        counters = attend_counters(r->op, r->spec, r->rows);
+    return verify_ptx_buffer(&r->place, "the workspace", *bytes,
+                             counters < *bytes ? counters : *bytes);
+}
+
+/* ---- the machine ------------------------------------------------------------------------------
+ */
+
+/* All that a launch takes beside the tensors. */
+static bool prepare(PtxTrial *r)
+{
+    r->run = (iso_run){.rows = r->rows, .schedule = r->job->schedule};
+    if (!verify_ptx_pass_coordinates(r) || (r->keys && !verify_ptx_pass_keys(r, &r->run)))
+        return false;
+    if (r->live_rows < r->part_rows) {
+        int32_t *live = (int32_t *)(void *)verify_ptx_buffer(&r->place, "the live rows", 4, 4);
+        if (!live)
+            return false;
+        *live = (int32_t)r->live_rows;
+        r->run.rows_device = live;
+    }
+    r->run.workspace = make_workspace(r, &r->run.workspace_bytes);
+    return !r->place.failed;
+}
+
+iso_status verify_ptx_start(PtxTrial *r, const iso_op *op)
+{
+    int n = r->n_params + r->n_results;
+    if (r->job->phase == ISO_PHASE_PART)
+        return iso_op_part(op, r->passed, n, r->roots.tensor.data, &r->run);
+    if (r->job->phase == ISO_PHASE_JOIN)
+        return iso_op_join(op, r->sources, r->op->layout->ranks, r->passed, n, &r->run);
+    return iso_op_run(op, r->passed, n, &r->run);
+}
+
+static void run_machine(PtxTrial *r)
+{
+    Machine *m = &r->worker->machine;
+    PtxOutcome *o = r->outcome;
+    const MfKernel *kernel = &r->worker->module->manifest->kernels[r->spec->kernel];
+    const PtxKernel *program = ptx_find(r->worker->ptx, str_of(kernel->name));
+    o->covered = arena_array(r->arena, u8, program ? program->code.n + 1 : 1);
+    m->report = (PtxReport){.arena = r->arena, .covered = o->covered};
+    m->memory = &r->worker->memory;
+    m->early = is_gemm(r) || (r->spec->family == MF_ATTEND && r->spec->attend.waits) ||
+               (r->job->phase == ISO_PHASE_JOIN && r->spec->join_waits);
+    m->wanted = is_gemm(r) ? wanted : NULL;
+    m->wanted_self = r;
+    m->wanted_of = str_of(kernel->name);
+    bool prepared = prepare(r);
+    if (prepared && r->worker->input->watch)
+        r->worker->input->watch(r->worker->input->watch_self, r, false);
+    iso_status status = prepared ? verify_ptx_start(r, r->op) : ISO_OUT_OF_MEMORY;
+    if (r->worker->input->watch)
+        r->worker->input->watch(r->worker->input->watch_self, r, true);
+    o->ctas = m->report.ctas;
+    o->grid = m->grid;
+    o->instructions = m->report.instructions;
+    o->longest = m->report.longest;
+    if (m->report.findings.n)
+        o->finding = m->report.findings.v[0];
+    else if (status == ISO_BAD_TENSOR && r->job->uneven)
+        o->skipped = true;
+    else if (status)
+        o->finding = str_format(r->arena, "%s", iso_last_error());
+}
+
+/* ---- the executor -----------------------------------------------------------------------------
+ */
+
+/* Marks the local indices of each axis at which something was written. */
+static void mark_written(const PtxTensor *t, u8 **marks)
+{
+    i64 n = (i64)t->bytes / t->element;
+    for (i64 at = 0; at < n; at++) {
+        if (!t->known[at * t->element])
+            continue;
+        i64 rest = verify_ptx_flat(t, at);
+        for (int i = t->tensor.n_axes - 1; rest >= 0 && i >= 0; i--) {
+            marks[i][rest % t->tensor.shape[i]] = 1;
+            rest /= t->tensor.shape[i];
+        }
+    }
+}
+
+/* From an axis's marks to marks of its atoms, which are a row-major run. */
+static void mark_atoms(const PtxTrial *r, const MfAtoms *axis, const u8 *marks, i64 size,
+                       u8 **atoms)
+{
+    const Manifest *m = r->worker->module->manifest;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    for (i64 at = 0; at < size; at++) {
+        i64 rest = at;
+        for (int i = axis->n - 1; marks[at] && i >= 0; i--) {
+            i64 own = part_atom_size(m, part, axis->atom[i], r->rows);
+            if (atoms[axis->atom[i]])
+                atoms[axis->atom[i]][rest % own] = 1;
+            rest /= own;
+        }
+    }
+}
+
+static int selection_of(const PtxTrial *r, isoc_selection *select)
+{
+    const Manifest *m = r->worker->module->manifest;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    u8 *atoms[MF_MAX_ATOMS] = {NULL};
+    int n = 0;
+    for (int k = 0; k < r->n_results; k++) {
+        const PtxTensor *t = &r->tensor[r->n_params + k];
+        const MfTensor *declared = &r->op->op->tensors[r->n_params + k];
+        u8 *marks[ISO_MAX_AXES];
+        for (int i = 0; i < declared->n_axes; i++) {
+            marks[i] = arena_array(r->arena, u8, t->tensor.shape[i] + 1);
+            for (int j = 0; j < declared->axes[i].n; j++) {
+                int a = declared->axes[i].atom[j];
+                if (m->atoms[a].size && !atoms[a])
+                    atoms[a] = arena_array(r->arena, u8, part->hi[a] - part->lo[a] + 1);
+            }
+        }
+        mark_written(t, marks);
+        for (int i = 0; i < declared->n_axes; i++)
+            mark_atoms(r, &declared->axes[i], marks[i], t->tensor.shape[i], atoms);
+    }
+    for (int a = 0; a < m->n_atoms; a++) {
+        if (!atoms[a])
+            continue;
+        i64 *index = arena_array(r->arena, i64, part->hi[a] - part->lo[a] + 1);
+        isoc_selection s = {.axis = m->atoms[a].name, .index = index};
+        for (i64 i = 0; i < part->hi[a] - part->lo[a]; i++)
+            if (atoms[a][i])
+                index[s.n++] = part->lo[a] + i;
+        select[n++] = s;
+    }
+    return n;
+}
+
+static bool run_executor(PtxTrial *r)
+{
+    isoc_tensor tensors[PTX_MAX_TENSORS];
+    isoc_selection select[MF_MAX_ATOMS];
+    for (int i = 0; i < r->n_params + r->n_results; i++)
+        tensors[i] = (isoc_tensor){i < r->n_params ? r->tensor[i].tensor.data
+                                                   : r->tensor[i].expected,
+                                   r->passed[i].stride};
+    isoc_keys keys = r->keys ? verify_ptx_executor_keys(r) : (isoc_keys){0};
+    isoc_call call = {
+        .op = r->op->op->name,
+        .layout = r->op->layout->name,
+        .rank = r->op->rank,
+        .phase = (isoc_phase)r->job->phase,
+        .rows = r->rows,
+        .live_rows = r->live_rows < r->part_rows ? r->live_rows : -1,
+        .positions = r->run.positions,
+        .sequences = r->run.sequences,
+        .keys = r->keys ? &keys : NULL,
+        .tensors = tensors,
+        .roots = r->roots.expected,
+        .sources = (const float *const *)r->sources,
+        .threads = 1,
+    };
+    if (r->job->phase == ISO_PHASE_RUN) {
+        call.select = select;
+        call.n_select = (size_t)selection_of(r, select);
+    }
+    return isoc_session_run(r->worker->session, &call) == ISOC_OK;
+}
+
+/* ---- the comparison ---------------------------------------------------------------------------
+ */
+
+static i64 compare(PtxTrial *r, const PtxTensor *t)
+{
+    size_t each = (size_t)t->element;
+    const u8 *actual = t->tensor.data, *expected = t->expected;
+    i64 written = 0;
+    for (size_t at = 0; at + each <= t->bytes; at += each) {
+        if (!t->known[at])
+            continue;
+        written++;
+        if (!r->worker->input->terms_only)
+            r->outcome->differ += memcmp(actual + at, expected + at, each) != 0;
+    }
+    r->outcome->outputs += written;
+    return written;
+}
+
+/* Of a number that is the same for each row. */
+static i64 live_part(const PtxTrial *r, i64 of_all_rows)
+{
+    return of_all_rows / r->part_rows * r->live_rows;
+}
+
+/* What says which slots are the rank's: a tensor of indices of an atom that is cut. */
+typedef struct Owner {
+    int tensor, atom; /* tensor below 0: all are */
+} Owner;
+
+static Owner owner_of(const PtxTrial *r)
+{
+    const MfPart *part = op_part(r->op, r->job->phase);
+    const MfSpec *spec = r->spec;
+    int experts = spec->gemm.experts;
+    if (spec->gemm.grouped && part->hi[experts] - part->lo[experts] <
+                                  r->worker->module->manifest->atoms[experts].size)
+        return (Owner){spec->bindings[spec->gemm.chosen].tensor, experts};
+    for (int i = 0; i < spec->n_bindings && !spec->row_columns; i++) {
+        const MfBinding *b = &spec->bindings[i];
+        if (b->lookup == i && r->op->op->tensors[b->tensor].n_axes == 2 &&
+            part->hi[b->looked_up] - part->lo[b->looked_up] <
+                r->worker->module->manifest->atoms[b->looked_up].size)
+            return (Owner){b->tensor, b->looked_up};
+    }
+    return (Owner){-1, -1};
+}
+
+/* Of a result's live elements those whose slots stand at the rank's part. */
+static i64 owned(const PtxTrial *r, i64 elements)
+{
+    Owner owner = owner_of(r);
+    if (owner.tensor < 0)
+        return elements;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    const iso_tensor *t = &r->tensor[owner.tensor].tensor;
+    i64 lo = part->lo[owner.atom], own = 0, slots = r->live_rows * t->shape[1];
+    i64 size = r->worker->module->manifest->atoms[owner.atom].size;
+    for (i64 i = 0; i < slots; i++) {
+        i64 at = ((const int32_t *)t->data)[i / t->shape[1] * t->stride[0] +
+                                            i % t->shape[1] * t->stride[1]];
+        own += at < 0 || at >= size ? lo == 0 : at >= lo && at < part->hi[owner.atom];
+    }
+    return slots ? elements / slots * own : 0;
+}
+
+/* Of a product's rows, which need not be the launch's. */
+static i64 live_rows(const PtxTrial *r)
+{
+    const Manifest *manifest = r->worker->module->manifest;
+    return axis_is_free(manifest, &r->spec->gemm.rows) ? live_part(r, r->own_rows) : r->own_rows;
+}
+
+/* How many elements of all results the CTAs that ran should have written. */
+static i64 wanted_outputs(const PtxTrial *r)
+{
+    i64 total = 0;
+    const MfGemm *gemm = &r->spec->gemm;
+    if (is_gemm(r) && gemm->fold_roots)
+        return fold_outputs(r, live_part(r, r->own_rows));
+    for (int g = 0; is_gemm(r) && g < gemm->n_groups; g++) {
+        i64 each = gemm->group[g].n_results;
+        if (gemm->roots_out)
+            each = (i64)gemm->n_roots * groups_parts(gemm);
+        total += tiles_area(r, g, live_rows(r)) * each;
+    }
+    if (r->groups)
+        return verify_ptx_group_area(r, is_chosen, tile_outputs);
+    if (is_gemm(r))
+        return total;
+    if (r->job->phase == ISO_PHASE_PART)
+        return owned(r, live_part(r, (i64)r->roots.bytes / 4));
+    for (int i = 0; i < r->n_results; i++)
+        total += owned(r, live_part(r, r->tensor[r->n_params + i].elements));
+    return total;
+}
+
+static void compare_all(PtxTrial *r)
+{
+    i64 written = 0;
+    if (r->job->phase == ISO_PHASE_PART) {
+        written = compare(r, &r->roots);
+    } else {
+        for (int i = 0; i < r->n_results; i++)
+            written += compare(r, &r->tensor[r->n_params + i]);
+    }
+    i64 want = wanted_outputs(r);
+    r->outcome->missing = want > written ? want - written : written - want;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const iso_op *op_of(const PtxWorker *w, const PtxJob *job)
+{
+    const Manifest *m = w->module->manifest;
+    const MfLayout *layout = &m->layouts[job->layout];
+    const iso_op *op = NULL;
+    const iso_layout at = {.name = layout->name, .rank = job->rank};
+    iso_op_get(w->module, m->ops[layout->ops[job->op].op].name, &at, &op);
+    return op;
+}
+
+/* So few that a CTA of decode has several units. */
+enum { ATTEND_MULTIPROCESSORS = 5 };
+
+void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutcome *outcome)
+{
+    PtxTrial *r = arena_new_of(arena, PtxTrial);
+    double start = seconds();
+    *r = (PtxTrial){.worker = worker, .job = job, .outcome = outcome, .arena = arena};
+    r->op = op_of(worker, job);
+    r->spec = &worker->module->manifest->specs[job->spec];
+    worker->memory = (PtxMemory){.arena = arena};
+    r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
+                          .terms = worker->input->prove && r->spec->family < MF_DRAW};
+    choose_rows(r);
+    verify_ptx_coordinates(r);
+    outcome->rows = r->rows;
+    worker->module->multiprocessors = MACHINE_MULTIPROCESSORS;
+    if (is_gemm(r))
+        choose_tiles(r);
+    if (r->keys)
+        worker->module->multiprocessors = ATTEND_MULTIPROCESSORS;
+    if (is_gemm(r) && is_persistent(r))
+        worker->module->multiprocessors = (int)(clusters(r) * r->spec->gemm.cluster);
+    PtxTests tests = {.arena = arena};
+    PtxProof *proof = NULL;
+    worker->machine.tests = r->keys && r->place.terms ? &tests : NULL;
+    if (!make_tensors(r)) {
+        outcome->finding = STR("no memory for the tensors");
+    } else {
+        if (is_gemm(r) && r->spec->gemm.grouped)
+            verify_ptx_group_open(r);
+        proof = r->place.terms ? verify_ptx_prove_open(r) : NULL;
+        run_machine(r);
+    }
+    if (!outcome->finding.n && !outcome->skipped && proof)
+        verify_ptx_prove(proof);
+    if (worker->input->prove && !r->place.terms) {
+        outcome->refused = true; /* what is drawn or ranked is decided, and is no term */
+        outcome->unlike = STR("no terms for what is drawn or ranked");
+    }
+    if (!outcome->finding.n && !outcome->skipped) {
+        if (worker->input->terms_only || run_executor(r))
+            compare_all(r);
+        else
+            outcome->finding = STR("the executor refuses the launch");
+    }
+    verify_ptx_unmap(&r->place.maps);
+    outcome->seconds = seconds() - start;
+}

@@ -1,0 +1,148 @@
+/* Weights: every part that this rank needs, once, from the checkpoint; and the digest of all. */
+#include "model_run.h"
+#include "weights/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 512 };
+
+/* What the checkpoint is asked for, in one turn; of a stack one tensor, by its index. `name` has
+ * room for NAME_BYTES. */
+static iso_status describe(const Manifest *manifest, const MfWeight *weight, int turn,
+                           int64_t index, char *name, WeightTensor *tensor)
+{
+    int first = weight->stacked ? 1 : 0;
+    *tensor = (WeightTensor){.name = name,
+                             .dtype = weight->tensor.dtype,
+                             .n_axes = weight->tensor.n_axes - first,
+                             .fan_in = weight->fan_in};
+    if (!manifest_stacked_name(weight, turn, index, name, NAME_BYTES))
+        return iso_fail(ISO_BAD_WEIGHT, "a weight's name is too long: %s", weight->name);
+    for (int i = 0; i < tensor->n_axes; i++) {
+        const MfAtoms *axis = &weight->tensor.axes[i + first];
+        tensor->size[i] = tensor->stored[i] = 1;
+        for (int k = 0; k < axis->n; k++) {
+            tensor->size[i] *= manifest->atoms[axis->atom[k]].size;
+            tensor->stored[i] *= manifest->atoms[axis->atom[k]].stored;
+        }
+    }
+    return ISO_OK;
+}
+
+/* ---- parts ---- */
+
+/* One tensor of the checkpoint: all of the piece, or what it has at an index of its stack. */
+static iso_status read_tensor(const iso_model *model, const Weights *weights, const Piece *piece,
+                              int64_t index, void *to)
+{
+    const MfWeight *weight = &model->program.model->weights[piece->weight];
+    int first = weight->stacked ? 1 : 0;
+    WeightTensor tensor;
+    char name[NAME_BYTES];
+    int64_t extent[ISO_MAX_AXES];
+    iso_status status =
+        describe(model->program.manifest, weight, piece->turn, index, name, &tensor);
+    for (int i = 0; i < tensor.n_axes; i++)
+        extent[i] = piece->box.hi[i + first] - piece->box.lo[i + first];
+    if (!status)
+        status = weights_check(weights, &tensor);
+    return status ? status
+                  : weights_read(weights, &tensor, piece->box.lo + first, extent, to);
+}
+
+static iso_status read_piece(iso_model *model, const Weights *weights, Piece *piece)
+{
+    const MfWeight *weight = &model->program.model->weights[piece->weight];
+    const Box *box = &piece->box;
+    size_t bytes = (size_t)box_bytes(&weight->tensor, box);
+    int64_t n = weight->stacked ? box->hi[0] - box->lo[0] : 1;
+    char *data = malloc(bytes + 1);
+    iso_status status = ISO_OK;
+    if (!data)
+        status = iso_fail(ISO_OUT_OF_MEMORY, "no memory to read weight %s", weight->name);
+    for (int64_t i = 0; i < n && !status; i++)
+        status = read_tensor(model, weights, piece, weight->stacked ? box->lo[0] + i : -1,
+                             data + bytes / (size_t)n * (size_t)i);
+    if (!status)
+        status = device_new(&model->device, bytes, &piece->tensor.data);
+    if (!status)
+        status = device_write(&model->device, piece->tensor.data, data, bytes);
+    free(data);
+    return status;
+}
+
+/* ---- the digest ---- */
+
+typedef struct Names {
+    int n;
+    WeightTensor *tensor;
+    char *text;
+} Names;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const WeightTensor *)a)->name, ((const WeightTensor *)b)->name);
+}
+
+/* Tensors of the checkpoint that a weight is. */
+static int64_t tensors_of(const Manifest *manifest, const MfWeight *weight)
+{
+    int64_t n = 1;
+    for (int k = 0; weight->stacked && k < weight->tensor.axes[0].n; k++)
+        n *= manifest->atoms[weight->tensor.axes[0].atom[k]].size;
+    return n;
+}
+
+/* Every weight of the model in every turn, each name once: whatever this rank has of them. */
+static iso_status list_names(const Program *p, Names *names)
+{
+    iso_status status = ISO_OK;
+    size_t all = 0, at = 0;
+    for (int i = 0; i < p->n_uses; i++)
+        all += (size_t)tensors_of(p->manifest, &p->model->weights[p->uses[i].weight]);
+    names->tensor = calloc(all + 1, sizeof *names->tensor);
+    names->text = malloc((all + 1) * NAME_BYTES);
+    if (!names->tensor || !names->text)
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for the names of weights");
+    for (int i = 0; i < p->n_uses && !status; i++) {
+        const MfWeight *weight = &p->model->weights[p->uses[i].weight];
+        int64_t n = tensors_of(p->manifest, weight);
+        for (int64_t k = 0; k < n && !status; k++, at++)
+            status = describe(p->manifest, weight, p->uses[i].turn, weight->stacked ? k : -1,
+                              names->text + at * NAME_BYTES, &names->tensor[at]);
+    }
+    if (status)
+        return status;
+    qsort(names->tensor, all, sizeof *names->tensor, by_name);
+    for (size_t i = 0; i < all; i++)
+        if (!names->n || by_name(&names->tensor[names->n - 1], &names->tensor[i]))
+            names->tensor[names->n++] = names->tensor[i];
+    return ISO_OK;
+}
+
+static iso_status make_digest(iso_model *model, const Weights *weights)
+{
+    Names names = {0};
+    iso_status status = list_names(&model->program, &names);
+    if (!status)
+        status = weights_digest(weights, names.tensor, names.n, model->digest);
+    free(names.tensor);
+    free(names.text);
+    return status;
+}
+
+iso_status model_load_weights(iso_model *model)
+{
+    Weights *weights = NULL;
+    iso_status status = weights_open(&weights, model->config.weights);
+    for (int i = 0; i < model->pieces.n && !status; i++)
+        status = read_piece(model, weights, &model->pieces.piece[i]);
+    if (model->config.digest)
+        memcpy(model->digest, model->config.digest, sizeof model->digest);
+    else if (!status)
+        status = make_digest(model, weights);
+    weights_close(weights);
+    return status;
+}
