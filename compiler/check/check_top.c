@@ -131,8 +131,7 @@ static void check_settings(Choosing *t)
         "say how a token's slots are ordered: order score; or order index;",
         "say how many groups of equal length the axis has: groups 8;",
         "say how many groups are kept: keep 4;",
-        "say of how many of its first a group's score is the sum, 1 being the greatest alone: "
-        "group_sum 2;"};
+        "say how many of a group's first its score sums, 1 being the greatest alone: group_sum 2;"};
     *t->out = (Top){.axis = -1, .atom = -1, .tokens = -1, .picks = -1, .groups = 1, .keep = 1,
                     .group_sum = 1};
     for (int i = 0; i < t->block->settings.n; i++)

@@ -226,7 +226,7 @@ static int64_t element_at(const iso_model *model, const Given *given, int64_t in
 
 static iso_status flip(iso_model *model, char *element)
 {
-    unsigned char low;
+    unsigned char low = 0;
     iso_status status = device_sync(&model->device);
     if (!status)
         status = device_read(&model->device, &low, element, 1);
