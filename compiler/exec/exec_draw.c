@@ -151,9 +151,13 @@ void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *
     ExecMark mark = scratch_mark(scope->scratch);
     ExecScope inner = {.call = scope->call, .scratch = scope->scratch, .parent = scope,
                        .space = scope->space, .fresh = (u64)1 << draw->atom};
-    int tokens = 0, last = inner.space.n++;
+    int tokens = 0, last = 0;
     while (scope->space.dim[tokens].atom != draw->tokens)
         tokens++;
+    /* A lookup may hold the axis itself, which is then there already. */
+    while (last < inner.space.n && inner.space.dim[last].atom != draw->atom)
+        last++;
+    inner.space.n += last == inner.space.n;
     inner.space.dim[last] = exec_whole_axis(scope->scratch, draw->atom, n);
     exec_scope_start(&inner);
     const ExecValue *scores = exec_eval(&inner, node->args[0]);
