@@ -73,4 +73,26 @@ bool case_way_is_new(Case *c, const Way *way);
 /* All bits of each result: live rows against the base's, the others against the poison. */
 void case_compare(Case *c, const iso_op *op, const Way *way);
 
+/* The sum of the four 16-bit words of r: nearly normal, with deviation 1. */
+static inline float bell(uint64_t r)
+{
+    int64_t sum = (int64_t)(r & 0xffff) + (int64_t)(r >> 16 & 0xffff) +
+                  (int64_t)(r >> 32 & 0xffff) + (int64_t)(r >> 48) - 2 * 0xffff;
+    return (float)sum / 37837.0f;
+}
+
+/* Bytes of an element. */
+static inline size_t element(const iso_tensor *t)
+{
+    return (size_t)manifest_dtype_bytes(t->dtype);
+}
+
+static inline size_t elements(const iso_tensor *t)
+{
+    size_t n = 1;
+    for (int i = 0; i < t->n_axes; i++)
+        n *= (size_t)t->shape[i];
+    return n;
+}
+
 #endif

@@ -28,27 +28,7 @@ static uint64_t scatter(uint64_t x)
     return x ^ x >> 33;
 }
 
-static float bell(uint64_t r)
-{
-    int64_t sum = (int64_t)(r & 0xffff) + (int64_t)(r >> 16 & 0xffff) +
-                  (int64_t)(r >> 32 & 0xffff) + (int64_t)(r >> 48) - 2 * 0xffff;
-    return (float)sum / 37837.0f;
-}
-
 /* ---- tensors --------------------------------------------------------------------------------- */
-
-static size_t element(const iso_tensor *t)
-{
-    return (size_t)manifest_dtype_bytes(t->dtype);
-}
-
-static size_t elements(const iso_tensor *t)
-{
-    size_t n = 1;
-    for (int i = 0; i < t->n_axes; i++)
-        n *= (size_t)t->shape[i];
-    return n;
-}
 
 static bool of_rows(const Rig *g, int i)
 {
