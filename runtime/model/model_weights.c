@@ -2,11 +2,12 @@
 #include "model_run.h"
 #include "weights/weights.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 512 };
+enum { NAME_BYTES = 512, SHARE_BYTES = 4 << 20 };
 
 /* What the checkpoint is asked for, in one turn; of a stack one tensor, by its index. `name` has
  * room for NAME_BYTES. */
@@ -52,19 +53,70 @@ static iso_status read_tensor(const iso_model *model, const Weights *weights, co
                   : weights_read(weights, &tensor, piece->box.lo + first, extent, to);
 }
 
+/* Elements of a piece that one thread reads, whole tensors or rows of one. */
+typedef struct Share {
+    const iso_model *model;
+    const Weights *weights;
+    const Piece *piece;
+    int64_t rows, bytes; /* rows of the first axis, of a share; bytes of a row */
+    char *to;
+    atomic_int status; /* of a share that failed */
+} Share;
+
+static iso_status read_rows(const Share *share, int64_t lo, int64_t hi)
+{
+    const MfWeight *weight = &share->model->program.model->weights[share->piece->weight];
+    Piece part = *share->piece;
+    char *to = share->to + (lo - part.box.lo[0]) * share->bytes;
+    iso_status status = ISO_OK;
+    part.box.lo[0] = lo;
+    part.box.hi[0] = hi;
+    if (!weight->stacked)
+        return read_tensor(share->model, share->weights, &part, -1, to);
+    for (int64_t i = lo; i < hi && !status; i++)
+        status = read_tensor(share->model, share->weights, &part, i,
+                             to + (i - lo) * share->bytes);
+    return status;
+}
+
+static void read_share(void *user, int64_t i)
+{
+    Share *share = user;
+    const Box *box = &share->piece->box;
+    int64_t lo = box->lo[0] + i * share->rows, hi = lo + share->rows;
+    iso_status status = read_rows(share, lo, hi < box->hi[0] ? hi : box->hi[0]);
+    if (status)
+        share->status = (int)status;
+}
+
+/* On several threads where it is much; what one of them could not read is asked for again, since
+ * a message is its own thread's. */
+static iso_status read_elements(const Share *from)
+{
+    const Box *box = &from->piece->box;
+    Share share = *from;
+    int64_t rows = box->hi[0] - box->lo[0];
+    share.rows = SHARE_BYTES / (share.bytes + 1) + 1;
+    if (rows > share.rows)
+        weights_share_out((rows + share.rows - 1) / share.rows, read_share, &share);
+    return rows > share.rows && !share.status ? ISO_OK : read_rows(from, box->lo[0], box->hi[0]);
+}
+
 static iso_status read_piece(iso_model *model, const Weights *weights, Piece *piece)
 {
     const MfWeight *weight = &model->program.model->weights[piece->weight];
     const Box *box = &piece->box;
     size_t bytes = (size_t)box_bytes(&weight->tensor, box);
-    int64_t n = weight->stacked ? box->hi[0] - box->lo[0] : 1;
+    int64_t rows = weight->tensor.n_axes ? box->hi[0] - box->lo[0] : 0;
     char *data = malloc(bytes + 1);
     iso_status status = ISO_OK;
     if (!data)
         status = iso_fail(ISO_OUT_OF_MEMORY, "no memory to read weight %s", weight->name);
-    for (int64_t i = 0; i < n && !status; i++)
-        status = read_tensor(model, weights, piece, weight->stacked ? box->lo[0] + i : -1,
-                             data + bytes / (size_t)n * (size_t)i);
+    else if (rows > 0)
+        status = read_elements(&(Share){.model = model, .weights = weights, .piece = piece,
+                                        .bytes = (int64_t)bytes / rows, .to = data});
+    else if (!weight->tensor.n_axes)
+        status = read_tensor(model, weights, piece, -1, data);
     if (!status)
         status = device_new(&model->device, bytes, &piece->tensor.data);
     if (!status)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <openssl/evp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -463,46 +464,61 @@ static int tensor_by_name(const void *a, const void *b)
     return strcmp((*(const WeightTensor *const *)a)->name, (*(const WeightTensor *const *)b)->name);
 }
 
-static iso_status digest_sorted(Hashing *h, const Weights *weights, const WeightTensor **sorted,
-                                int n, uint8_t digest[32])
+/* The tensors' own digests, each on some thread. */
+typedef struct Digests {
+    const Weights *weights;
+    const WeightTensor **sorted;
+    unsigned char (*digest)[32];
+    atomic_bool no_memory;
+} Digests;
+
+static void digest_tensor(void *user, int64_t i)
 {
-    EVP_MD_CTX *root = EVP_MD_CTX_new();
-    iso_status status = root ? ISO_OK : iso_fail(ISO_OUT_OF_MEMORY, "no memory for a digest");
-    if (root)
-        EVP_DigestInit_ex(root, EVP_sha256(), NULL);
-    for (int i = 0; i < n && !status; i++) {
-        status = weights_check(weights, sorted[i]);
-        if (status)
-            break;
-        EVP_DigestInit_ex(h->outer, EVP_sha256(), NULL);
-        digest_header(h, sorted[i]);
-        digest_elements(h, weights, sorted[i]);
-        EVP_DigestFinal_ex(h->outer, digest, NULL);
-        EVP_DigestUpdate(root, digest, 32);
+    Digests *all = user;
+    Hashing h = {EVP_MD_CTX_new(), EVP_MD_CTX_new(), malloc(WEIGHTS_CHUNK), 0};
+    if (!h.outer || !h.inner || !h.chunk) {
+        all->no_memory = true;
+    } else {
+        EVP_DigestInit_ex(h.outer, EVP_sha256(), NULL);
+        digest_header(&h, all->sorted[i]);
+        digest_elements(&h, all->weights, all->sorted[i]);
+        EVP_DigestFinal_ex(h.outer, all->digest[i], NULL);
     }
-    if (root)
-        EVP_DigestFinal_ex(root, digest, NULL);
-    EVP_MD_CTX_free(root);
-    return status;
+    EVP_MD_CTX_free(h.outer);
+    EVP_MD_CTX_free(h.inner);
+    free(h.chunk);
+}
+
+static iso_status digest_sorted(Digests *all, int n, uint8_t digest[32])
+{
+    iso_status status = ISO_OK;
+    for (int i = 0; i < n && !status; i++)
+        status = weights_check(all->weights, all->sorted[i]);
+    if (status)
+        return status;
+    weights_share_out(n, digest_tensor, all);
+    if (all->no_memory ||
+        !EVP_Digest(all->digest, 32 * (size_t)n, digest, NULL, EVP_sha256(), NULL))
+        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a digest");
+    return ISO_OK;
 }
 
 iso_status weights_digest(const Weights *weights, const WeightTensor *tensors, int n,
                           uint8_t digest[32])
 {
-    Hashing h = {EVP_MD_CTX_new(), EVP_MD_CTX_new(), malloc(WEIGHTS_CHUNK), 0};
-    const WeightTensor **sorted = malloc(((size_t)n + 1) * sizeof *sorted);
+    Digests all = {.weights = weights,
+                   .sorted = malloc(((size_t)n + 1) * sizeof(WeightTensor *)),
+                   .digest = malloc(((size_t)n + 1) * sizeof *all.digest)};
     iso_status status = ISO_OK;
-    if (!h.outer || !h.inner || !h.chunk || !sorted) {
+    if (!all.sorted || !all.digest) {
         status = iso_fail(ISO_OUT_OF_MEMORY, "no memory for a digest");
     } else {
         for (int i = 0; i < n; i++)
-            sorted[i] = &tensors[i];
-        qsort(sorted, (size_t)n, sizeof *sorted, tensor_by_name);
-        status = digest_sorted(&h, weights, sorted, n, digest);
+            all.sorted[i] = &tensors[i];
+        qsort(all.sorted, (size_t)n, sizeof *all.sorted, tensor_by_name);
+        status = digest_sorted(&all, n, digest);
     }
-    EVP_MD_CTX_free(h.outer);
-    EVP_MD_CTX_free(h.inner);
-    free(h.chunk);
-    free(sorted);
+    free(all.sorted);
+    free(all.digest);
     return status;
 }

@@ -45,4 +45,8 @@ enum { WEIGHTS_CHUNK = 1 << 20 }; /* bytes */
 iso_status weights_digest(const Weights *weights, const WeightTensor *tensors, int n,
                           uint8_t digest[32]);
 
+/* Runs job(user, i) for every i below n, on as many threads as there are processors, to 16. */
+typedef void WeightsJob(void *user, int64_t i);
+void weights_share_out(int64_t n, WeightsJob *job, void *user);
+
 #endif

@@ -232,9 +232,12 @@ static void check_paged(Models *m)
     }
 }
 
+/* A layout's own result as soon as it is known: a run may be cut off before the next. */
 static void check_layout(Models *m, iso_model_config config, const char *layout, int64_t most)
 {
+    const Rank *rank = m->rank;
     iso_model_sizes sizes;
+    uint64_t runs = rank->runs, differ = rank->differ, compared = rank->compared;
     m->layout = config.layout = layout;
     must(iso_model_size(m->rank->module, &config, m->rank->rank, &sizes), "iso_model_size");
     config.group = rank_group(m->rank, 30, sizes.group, 0);
@@ -243,6 +246,10 @@ static void check_layout(Models *m, iso_model_config config, const char *layout,
     check_paged(m);
     iso_model_unload(m->many);
     iso_group_destroy(config.group);
+    printf("%s: whole model, layout %s, rank %d: %llu steps, %llu of %llu halves differ\n",
+           rank->module->manifest->contract, layout, rank->rank,
+           (unsigned long long)(rank->runs - runs), (unsigned long long)(rank->differ - differ),
+           (unsigned long long)(rank->compared - compared));
 }
 
 static void check_layouts(Rank *rank, const char *folder, int64_t most)
@@ -258,6 +265,9 @@ static void check_layouts(Rank *rank, const char *folder, int64_t most)
                                .pages = 1024,
                                .graph_rows = 64};
     must(iso_model_load(&m.one, rank->module, &config), "iso_model_load on one rank");
+    uint8_t digest[32];
+    must(iso_model_weights(m.one, digest), "iso_model_weights");
+    config.digest = digest;
     batch_open(&m.batch, config.max_rows);
     outputs_open(&m.expected, rank->module);
     outputs_open(&m.have, rank->module);
