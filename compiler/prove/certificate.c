@@ -16,7 +16,7 @@ const char *const certificate_trusted[] = {
     "CTAs that did not run: block indices reach only addresses, bounds and tiles",
     "exp2 and its short forms give no -0: computed for every f32",
     "branches on whether values are numbers: each way ran, not each way of every block",
-    "terms are 58-bit hashes, a step's members a sum modulo 2^61 - 1",
+    "terms are 55-bit hashes, a step's members a sum modulo 2^61 - 1",
     NULL,
 };
 

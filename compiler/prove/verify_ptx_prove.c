@@ -1,11 +1,9 @@
 /* The terms that a kernel's outputs have, against those that the contract gives them. */
 #include "verify_ptx_impl.h"
 
-#include "ptx/term.h"
+#include "ptx/shadow.h"
 
 #include <string.h>
-
-enum { WHOLE = 1 }; /* of a 32-bit value's upper half, as ptx/term.h has it */
 
 struct PtxProof {
     PtxTrial *trial;
@@ -66,8 +64,8 @@ static u64 term_at(const PtxTensor *t, i64 at)
     const u64 *own = &t->shadow[t->element == 4 ? 2 * at : at];
     u32 value = 0;
     memcpy(&value, (const u8 *)t->tensor.data + at * t->element, (size_t)t->element);
-    if (t->element == 4 && own[1] != WHOLE)
-        return own[0] | own[1] ? 0 : ptx_term_const(value);
+    if (t->element == 4)
+        return ptx_word_term((PtxTerms){own[0], own[1]}, value);
     return own[0] ? own[0] : ptx_term_const(value);
 }
 

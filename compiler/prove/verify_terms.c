@@ -126,7 +126,7 @@ i64 terms_looked_up(const Terms *t, const Fix *fix, const i64 *index)
     return value >= 0 && value < axis_of(t, fix->atom)->size ? value : -1;
 }
 
-static u64 input_term(const Terms *t, const DagNode *node, const i64 *index)
+static u64 input_term(Terms *t, const DagNode *node, const i64 *index)
 {
     i64 own[MAX_ATOMS];
     memcpy(own, index, sizeof own);
@@ -139,7 +139,7 @@ static u64 input_term(const Terms *t, const DagNode *node, const i64 *index)
         const Fix *fix = &node->fixes[i];
         own[fix->atom] = fix->at < 0 ? terms_looked_up(t, fix, index) : fix->at;
         if (own[fix->atom] < 0)
-            return ptx_term_const(0);
+            return terms_constant(t, 0);
     }
     return terms_leaf(t, node->param, own);
 }
@@ -163,10 +163,10 @@ static u32 f32_bits(const DagNode *constant)
 u64 terms_as_f32(Terms *t, const DagNode *node, const i64 *index)
 {
     if (node->kind == DAG_CONST)
-        return ptx_term_const(f32_bits(node));
+        return terms_constant(t, f32_bits(node));
     if (node->kind == DAG_REDUCE)
         return terms_reduce(t, node, index);
-    return terms_widen(node->type, terms_eval(t, node, index));
+    return terms_widened(t, node->type, terms_eval(t, node, index));
 }
 
 static u64 negated(u64 f32)
@@ -186,6 +186,9 @@ static u64 operation(Terms *t, const DagNode *node, const i64 *index)
                                              terms_as_f32(t, node->args[0]->args[0], index)));
     for (int i = 0; i < node->n_args; i++)
         args[i] = terms_as_f32(t, node->args[i], index);
+    u64 folded = terms_folded(t, node, args);
+    if (folded)
+        return folded;
     switch (node->kind) {
     case DAG_CAST: return terms_narrow(node->type, args[0]);
     case DAG_NEG: return terms_narrow(node->type, negated(args[0]));
@@ -198,11 +201,11 @@ u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
 {
     switch (node->kind) {
     case DAG_INPUT: return input_term(t, node, index);
-    case DAG_CONST: return ptx_term_const(node->bits);
+    case DAG_CONST: return terms_constant(t, node->bits);
     case DAG_ONLY:
         return index[node->fixes[0].atom] == terms_looked_up(t, &node->fixes[0], index)
                    ? terms_as_f32(t, node->args[0], index)
-                   : ptx_term_const(0xFF800000u);
+                   : terms_constant(t, 0xFF800000u);
     case DAG_REDUCE: return terms_narrow(node->type, terms_reduce(t, node, index));
     case DAG_ATTEND: return terms_attend(t, node, index);
     default: return operation(t, node, index);

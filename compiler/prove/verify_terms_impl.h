@@ -74,6 +74,14 @@ static inline u64 terms_binary(PtxOp op, u64 a, u64 b)
     return ptx_term_f32(op, args, 2);
 }
 
+/* ---- constants (verify_terms_fold.c) */
+u64 terms_constant(Terms *terms, u32 bits);
+bool terms_is_constant(const Terms *terms, u64 term, u32 *bits);
+/* The operation's result where all its arguments, f32, are constants; else 0. */
+u64 terms_folded(Terms *terms, const DagNode *node, const u64 *args);
+/* A value of the type as f32. */
+u64 terms_widened(Terms *terms, DType type, u64 value);
+
 /* ---- functions (verify_terms_fn.c): their own PTX on the argument's term */
 u64 terms_function(Terms *terms, FnId fn, const u64 *args);
 /* What stands for a function of a bf16 that is rounded to bf16 (device/iso_short.cuh). */

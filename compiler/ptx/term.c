@@ -160,17 +160,31 @@ u64 ptx_term_test(u64 value)
     return TERM_TEST | (mix(mix(value) ^ 0x74657374u) & TERM_HASH);
 }
 
+/* What is rounded and its widening differ by this, so that one is had from the other. */
+#define WIDENED ((u64)0x2c6fe96ee78b6a & TERM_HASH)
+
+static u64 rounded_to(PtxType type)
+{
+    return type == PTX_T_BF16 ? TERM_BF16 : TERM_F16;
+}
+
 u64 ptx_term_narrow(PtxType type, u64 f32)
 {
     if (f32 == ptx_term_const(0)) /* +0 is +0 in any type */
         return f32;
-    return ptx_term_node(ptx_term_operation(PTX_CVT, type, PTX_T_F32, PTX_FLAG_RN), false, &f32, 1);
+    if (f32 & rounded_to(type))
+        return f32 ^ WIDENED;
+    u64 what = ptx_term_operation(PTX_CVT, type, PTX_T_F32, PTX_FLAG_RN);
+    u64 node = ptx_term_node(what, false, &f32, 1);
+    return node == TERM_POISON ? node : node | rounded_to(type);
 }
 
 u64 ptx_term_widen(PtxType type, u64 half)
 {
     if (half == ptx_term_const(0))
         return half;
+    if (half & rounded_to(type))
+        return half ^ WIDENED;
     PtxOp op = type == PTX_T_BF16 ? PTX_SHL : PTX_CVT;
     return ptx_term_node(ptx_term_operation(op, PTX_T_F32, type, 0), false, &half, 1);
 }

@@ -15,7 +15,7 @@ enum {
     TERM_LEAST = 16, /* all hashes are at least this */
 };
 
-/* What an expression shows of its value, in the term's upper bits; the hash has the other 57. */
+/* What an expression shows of its value, in the term's upper bits; the hash has the other 55. */
 #define TERM_TEST ((u64)1 << 63)     /* whether one of several values is Inf or NaN: 1 or 0 */
 #define TERM_NO_SIGN ((u64)1 << 62)  /* the sign bit is clear */
 #define TERM_RESULT ((u64)1 << 61)   /* of f32 arithmetic: a NaN is the canonical one */
@@ -26,7 +26,10 @@ enum {
 /* Not above 0, or NaN: a negative constant, or a value less a maximum or itself. That the value is
  * one of the maximum's is the contract's doing: where a term equals the contract's, it is. */
 #define TERM_FALL ((u64)1 << 57)
-#define TERM_HASH (((u64)1 << 57) - 1)
+/* Rounded to that type, or the widening of what is: to be rounded to it again changes nothing. */
+#define TERM_BF16 ((u64)1 << 56)
+#define TERM_F16 ((u64)1 << 55)
+#define TERM_HASH (((u64)1 << 55) - 1)
 
 /* What an operation is: the opcode, its types, and how it rounds or compares. */
 u64 ptx_term_operation(PtxOp op, PtxType type, PtxType from, u32 mode);

@@ -167,6 +167,21 @@ START_TEST(what_is_left_out)
 }
 END_TEST
 
+/* A value of 16 bits that was rounded keeps them; one that was read may be some other NaN. */
+START_TEST(rounded_once)
+{
+    const PtxType types[] = {PTX_T_BF16, PTX_T_F16};
+    for (int i = 0; i < 2; i++) {
+        u64 half = ptx_term_narrow(types[i], ptx_term_leaf(INPUT, 1));
+        u64 wide = ptx_term_widen(types[i], half), read = ptx_term_leaf(INPUT, 2);
+        ck_assert_uint_ne(wide, half);
+        ck_assert_uint_eq(ptx_term_narrow(types[i], wide), half);
+        ck_assert_uint_ne(ptx_term_narrow(types[1 - i], wide), half);
+        ck_assert_uint_ne(ptx_term_narrow(types[i], ptx_term_widen(types[i], read)), read);
+    }
+}
+END_TEST
+
 /* A branch around arithmetic is the selection that it could have been. */
 START_TEST(both_ways)
 {
@@ -253,6 +268,7 @@ Suite *ptx_terms_suite(void)
     tcase_add_test(tests, pairs);
     tcase_add_test(tests, steps);
     tcase_add_test(tests, what_is_left_out);
+    tcase_add_test(tests, rounded_once);
     tcase_add_test(tests, both_ways);
     tcase_add_test(tests, what_must_be_concrete);
     tcase_add_test(tests, races);
