@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 _Noreturn void die(const char *format, ...)
 {
@@ -28,6 +29,13 @@ void *take(size_t n, size_t size)
     if (!memory)
         die("no memory");
     return memory;
+}
+
+double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- requests ---- */

@@ -53,10 +53,13 @@ static int64_t longest(const Options *o)
 /* The weights are hashed once. */
 static Side open_side(Options *o, EngineConfig *config)
 {
+    double begin = seconds_now();
     config->digest = o->has_digest ? o->digest : NULL;
     Engine *engine = engine_open(config);
     must(iso_model_weights(engine_model(engine), o->digest), "iso_model_weights");
     o->has_digest = true;
+    printf("%s: loaded in %.2f s\n", config->layout, seconds_now() - begin);
+    fflush(stdout);
     return (Side){config->module, engine, config->max_rows, config->pages, o->at_once,
                   vocabulary(config->module)};
 }
@@ -172,11 +175,13 @@ static int64_t compare(const Side *trainer, const char *layout, const Drawn *dra
     float *rows = take((size_t)kept->n * (size_t)kept->vocab, sizeof *rows);
     for (int i = 0; i < batch->n; i++)
         logprob[i] = take((size_t)batch->sequence[i].most, sizeof(float));
+    double begin = seconds_now();
     trainer_run(trainer, batch, logprob, kept->n ? kept : NULL, rows);
     int64_t probs = logprobs_differ(batch, logprob), logits = logits_differ(kept, rows);
     printf("trainer %-8s sampler %-24s %lld of %lld log-probabilities differ, %lld of %lld logits "
-           "of %d rows\n", layout, drawn->name, (long long)probs, (long long)batch_drawn(batch),
-           (long long)logits, (long long)kept->n * kept->vocab, kept->n);
+           "of %d rows, %.2f s\n", layout, drawn->name, (long long)probs,
+           (long long)batch_drawn(batch), (long long)logits, (long long)kept->n * kept->vocab,
+           kept->n, seconds_now() - begin);
     fflush(stdout);
     for (int i = 0; i < batch->n; i++)
         free(logprob[i]);

@@ -13,6 +13,7 @@ _Noreturn void die(const char *format, ...);
 /* Dies with the status's sentence and what iso_last_error says. */
 void must(iso_status status, const char *what);
 void *take(size_t n, size_t size); /* zeroed */
+double seconds_now(void);
 
 /* ---- engines (engine.c): a model in one layout, a thread for each of its ranks --------------- */
 

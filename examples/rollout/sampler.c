@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_DRAFT = 8, NGRAM = 2 };
 
@@ -43,13 +42,6 @@ typedef struct Sampler {
     Rows rows;
     int vocab;
 } Sampler;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- letting in and out ---- */
 
@@ -331,7 +323,7 @@ void sampler_run(const Side *side, const SamplerConfig *config, Batch *batch, Ke
                  .vocab = side->vocab};
     *count = (SamplerCount){0};
     open_rows(&p);
-    double begin = now();
+    double begin = seconds_now();
     for (let_all_in(&p); p.n_running; let_all_in(&p)) {
         bool logits = wants_logits(&p);
         fill_step(&p);
@@ -339,7 +331,7 @@ void sampler_run(const Side *side, const SamplerConfig *config, Batch *batch, Ke
         finish_step(&p, logits);
         let_out(&p);
     }
-    count->seconds = now() - begin;
+    count->seconds = seconds_now() - begin;
     close_rows(&p.rows);
     free(p.running);
     pages_close(p.pages);
