@@ -16,7 +16,7 @@ static int import_file(const Options *o, Sources *sources, Diags *diags, Arena *
         return OUTCOME_USAGE;
     }
     int file = sources_add(sources, str_of(path), json, (Span){0});
-    if (!import_config(file, &text, arena, diags))
+    if (!import_config(file, o->moe_alone ? IMPORT_MOE : IMPORT_WHOLE, &text, arena, diags))
         return OUTCOME_CONTRACT;
     problem = file_write(o->output ? o->output : "-", text_str(&text));
     if (!problem)

@@ -36,6 +36,7 @@ const char options_usage[] =
     "  --weights=W           run, score: a folder or file of safetensors, a GGUF file, or seed:N\n"
     "  --ids=N,N,...         run, score: the tokens that are given; --tokens=N: how many to add\n"
     "  --trace=FOLDER        run, score: write every value there\n"
+    "  --part=moe            import: the ops of its mixture of experts alone\n"
     "  --temperature=T, --seed=N  run: what tokens are drawn with; --device=cuda: on a GPU\n"
     "  --time, -v            seconds of each stage; more of what is done\n"
     "  -j N                  threads (the output does not depend on it)\n"
@@ -59,6 +60,7 @@ enum Long {
     LONG_TEMPERATURE,
     LONG_SEED,
     LONG_TRACE,
+    LONG_PART,
     LONG_VERSION,
     LONG_HELP,
 };
@@ -81,6 +83,7 @@ static const struct option long_options[] = {
     {"temperature", required_argument, NULL, LONG_TEMPERATURE},
     {"seed", required_argument, NULL, LONG_SEED},
     {"trace", required_argument, NULL, LONG_TRACE},
+    {"part", required_argument, NULL, LONG_PART},
     {"version", no_argument, NULL, LONG_VERSION},
     {"help", no_argument, NULL, LONG_HELP},
     {NULL, 0, NULL, 0},
@@ -178,6 +181,7 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     case LONG_KERNEL: o->kernel = optarg; return true;
     case LONG_WEIGHTS: o->weights = optarg; return true;
     case LONG_TRACE: o->trace = optarg; return true;
+    case LONG_PART: return o->moe_alone = strcmp(optarg, "moe") == 0;
     case LONG_IDS: o->ids = optarg; return true;
     case LONG_TOKENS: return read_int(&o->tokens, 1, optarg);
     case LONG_SEED: return read_int(&o->seed, 0, optarg);

@@ -9,7 +9,7 @@ typedef enum Command {
     COMMAND_COMPILE,
     COMMAND_EXPLAIN, /* explain FILE OP [--layout L] */
     COMMAND_DIFF,    /* diff A B */
-    COMMAND_IMPORT,  /* import CONFIG [-o FILE] */
+    COMMAND_IMPORT,  /* import CONFIG [--part=moe] [-o FILE] */
     COMMAND_VERIFY,  /* verify CUBIN|FILE [--device cpu|ptx] [--certificate FILE] */
     COMMAND_PROVE,   /* prove CUBIN|FILE [-o CERTIFICATE] */
     COMMAND_RUN,     /* run CUBIN|FILE --weights W --ids 1,2,3 [--tokens N] */
@@ -34,6 +34,7 @@ typedef struct Options {
     const char *deps_file;  /* -MF */
     bool werror, json, time, verbose;
     int jobs;
+    bool moe_alone;                    /* import: --part=moe */
     const char *weights, *ids, *trace; /* run, score */
     int tokens, seed;
     float temperature;

@@ -17,14 +17,16 @@ typedef struct Parts {
 
 static bool can_split(const ImportModel *m, int parts)
 {
-    i64 width = m->heads * m->head_dim;
-    return width % ((i64)parts * MMA_GROUP) == 0 && m->ffn % ((i64)parts * MMA_GROUP) == 0;
+    i64 unit = (i64)parts * MMA_GROUP;
+    bool dense = m->part == IMPORT_WHOLE && import_has_dense(m);
+    return m->heads * m->head_dim % unit == 0 && m->moe.ffn % unit == 0 &&
+           m->moe.shared % unit == 0 && (!dense || m->ffn % unit == 0);
 }
 
 static Parts parts_of(const ImportModel *m)
 {
     Parts p = {1, 1};
-    i64 odd = m->kv_heads;
+    i64 odd = m->part == IMPORT_WHOLE ? m->kv_heads : 1;
     while (odd % 2 == 0)
         odd /= 2;
     if (odd > 1 && odd <= RANKS_MOST && can_split(m, (int)odd))
@@ -68,11 +70,17 @@ static void vocab_tree(const ImportModel *m, Parts p, Text *out)
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
-static const char *const family_names[IMPORT_FAMILIES] = {
-    [IMPORT_LLAMA] = "llama", [IMPORT_MISTRAL] = "mistral", [IMPORT_QWEN2] = "qwen2",
-    [IMPORT_QWEN3] = "qwen3", [IMPORT_OLMO2] = "olmo2",     [IMPORT_OLMO3] = "olmo3",
-    [IMPORT_QWEN3_MOE] = "qwen3_moe", [IMPORT_MIXTRAL] = "mixtral",
-};
+static void write_moe_params(const ImportMoe *moe, Text *out)
+{
+    text_printf(out, "param EXPERTS = %lld, PICKS = %lld, MOE_FFN = %lld;\n",
+                (long long)moe->experts, (long long)moe->picks, (long long)moe->ffn);
+    if (moe->shared)
+        text_printf(out, "param SHARED_FFN = %lld;\n", (long long)moe->shared);
+    if (moe->router == ROUTER_SIGMOID)
+        text_printf(out, "param EXPERT_GROUPS = %lld, KEPT_GROUPS = %lld, WEIGHT_SCALE = %.*s;\n",
+                    (long long)moe->groups, (long long)moe->kept,
+                    STR_FMT(import_number(out->arena, moe->scale)));
+}
 
 static void write_params(const ImportModel *m, Text *out)
 {
@@ -80,12 +88,11 @@ static void write_params(const ImportModel *m, Text *out)
     text_printf(out, "param HIDDEN = %lld, FFN = %lld, KV_HEADS = %lld, GROUP = %lld, HALF = %lld, "
                 "VOCAB = %lld;\n", (long long)m->hidden, (long long)m->ffn,
                 (long long)m->kv_heads, (long long)(m->heads / m->kv_heads),
-                (long long)(m->head_dim / 2), (long long)m->vocab);
+                (long long)(m->head_dim / (m->half_turns ? 4 : 2)), (long long)m->vocab);
     text_printf(out, "param EPS = %.*s, SCALE_LOG2 = %.8g;\n",
                 STR_FMT(import_number(out->arena, m->eps)), scale);
-    if (m->experts)
-        text_printf(out, "param EXPERTS = %lld, PICKS = %lld, MOE_FFN = %lld;\n",
-                    (long long)m->experts, (long long)m->picks, (long long)m->ffn);
+    if (m->moe.experts)
+        write_moe_params(&m->moe, out);
     if (m->any_slides)
         text_printf(out, "param WINDOW = %lld;\n", (long long)m->window);
     if (import_is_olmo(m))
@@ -131,41 +138,69 @@ static void write_piece(const char *name, Text *out)
     }
 }
 
-static void write_experts(Text *out)
+static void write_pieces(const char *const *pieces, Text *out)
 {
-    static const char *const pieces[] = {"moe-axes.isoi", "moe-router.isoi", "moe-gate-up.isoi",
-                                         "moe-down.isoi", "moe-combine.isoi"};
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
-        write_piece(pieces[i], out);
+    for (; *pieces; pieces++)
+        write_piece(*pieces, out);
+}
+
+static void write_experts(const ImportMoe *moe, Text *out)
+{
+    static const char *const chosen[] = {"moe-axes.isoi", "moe-combine.isoi", "moe-gpt-oss.isoi",
+                                         NULL};
+    static const char *const plain[] = {"moe-axes.isoi", "moe-router.isoi", "moe-gate-up.isoi",
+                                        "moe-down.isoi", NULL};
+    static const char *const sigmoid[] = {"moe-axes.isoi", "moe-router-sigmoid.isoi",
+                                          "moe-gate-up.isoi", "moe-down.isoi", NULL};
+    if (moe->router == ROUTER_CHOSEN) {
+        write_pieces(chosen, out);
+        return;
+    }
+    write_pieces(moe->router == ROUTER_SIGMOID ? sigmoid : plain, out);
+    if (moe->shared)
+        write_piece("moe-shared.isoi", out);
+    write_piece(!moe->shared        ? "moe-combine.isoi"
+                : moe->shared_gate ? "moe-combine-gated.isoi"
+                                   : "moe-combine-shared.isoi",
+                out);
+}
+
+static void write_attention(const ImportModel *m, Text *out)
+{
+    bool sinks = m->family == IMPORT_GPT_OSS;
+    write_piece(m->qkv_bias ? "qkv-bias.isoi" : "qkv.isoi", out);
+    if (import_is_olmo(m))
+        write_piece("qk-norm-wide.isoi", out);
+    else if (m->head_norm)
+        write_piece("qk-norm.isoi", out);
+    write_piece(m->half_turns ? "rope-half.isoi" : "rope.isoi", out);
+    if (m->any_full)
+        write_piece(sinks ? "attention-sinks.isoi" : "attention.isoi", out);
+    if (m->any_slides)
+        write_piece(sinks ? "sliding-attention-sinks.isoi" : "sliding-attention.isoi", out);
+    if (!import_is_olmo(m))
+        write_piece(sinks ? "o-proj-bias.isoi" : "o-proj.isoi", out);
 }
 
 static void write_ops(const ImportModel *m, i64 stored, Text *out)
 {
     bool olmo = import_is_olmo(m);
-    write_piece("dense-axes.isoi", out);
+    write_piece(m->half_turns ? "half-axes.isoi" : "dense-axes.isoi", out);
     if (stored == m->vocab)
         text_printf(out, "axis vocab = VOCAB;\n");
     else
         text_printf(out, "axis vocab = VOCAB in %lld;\n", (long long)stored);
     write_piece("dense-trees.isoi", out);
     write_piece("embedding.isoi", out);
-    write_piece(olmo ? "norms-after.isoi" : "norms.isoi", out);
-    write_piece(m->family == IMPORT_QWEN2 ? "qkv-bias.isoi" : "qkv.isoi", out);
-    if (olmo)
-        write_piece("qk-norm-wide.isoi", out);
-    else if (m->family == IMPORT_QWEN3 || m->family == IMPORT_QWEN3_MOE)
-        write_piece("qk-norm.isoi", out);
-    write_piece("rope.isoi", out);
-    if (m->any_full)
-        write_piece("attention.isoi", out);
-    if (m->any_slides)
-        write_piece("sliding-attention.isoi", out);
-    if (!olmo)
-        write_piece("o-proj.isoi", out);
-    if (m->experts)
-        write_experts(out);
-    else
+    write_piece(olmo                           ? "norms-after.isoi"
+                : m->family == IMPORT_GPT_OSS ? "norms-f32.isoi"
+                                              : "norms.isoi",
+                out);
+    write_attention(m, out);
+    if (import_has_dense(m))
         write_piece(olmo ? "products-plain.isoi" : "products.isoi", out);
+    if (m->moe.experts)
+        write_experts(&m->moe, out);
     write_piece("lm-head-f32.isoi", out);
     write_piece("logprobs.isoi", out);
     write_piece("sampling.isoi", out);
@@ -173,39 +208,112 @@ static void write_ops(const ImportModel *m, i64 stored, Text *out)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static bool can_share(const ImportModel *m, Parts p, i64 stored, int ranks)
+static bool can_share(const ImportModel *m, Parts p, int ranks)
+{
+    bool dense = m->part == IMPORT_WHOLE && import_has_dense(m);
+    return p.odd * p.even % ranks == 0 && m->moe.ffn % ranks == 0 && m->moe.shared % ranks == 0 &&
+           (!dense || m->ffn % ranks == 0);
+}
+
+static bool can_share_all(const ImportModel *m, Parts p, i64 stored, int ranks)
 {
     bool shared = ranks % m->kv_heads == 0 && m->heads % ranks == 0;
     bool heads = m->kv_heads % ranks == 0 || (shared && !import_is_olmo(m)); /* k_norm sums them */
-    return (p.odd * p.even) % ranks == 0 && heads && m->ffn % ranks == 0 && stored % ranks == 0;
+    return heads && stored % ranks == 0 && can_share(m, p, ranks);
+}
+
+static void put_cut(bool there, const char *axis, bool *any, Text *out)
+{
+    if (there)
+        text_printf(out, "%s %s", *any ? "," : " cuts", axis);
+    *any |= there;
+}
+
+/* What a mesh of so many ranks cuts of attention, feed-forward blocks and the vocabulary. */
+static void put_cuts(const ImportModel *m, int ranks, bool experts, Text *out)
+{
+    bool whole = m->part == IMPORT_WHOLE, any = false;
+    put_cut(whole, m->kv_heads % ranks ? "kv_heads replicating" : "kv_heads", &any, out);
+    put_cut(whole && import_has_dense(m), "ffn", &any, out);
+    put_cut(experts, import_expert_axis(m), &any, out);
+    put_cut(m->moe.shared > 0, "shared_ffn", &any, out);
+    put_cut(whole, "vocab", &any, out);
+}
+
+/* Ranks with their own rows, and so many that share them out, all of which have experts. */
+static void put_folded(const ImportModel *m, int ranks, Text *out)
+{
+    text_printf(out, "layout tp%d_ep8_sp { dp %d cuts tokens; tp %d", ranks, 8 / ranks, ranks);
+    put_cuts(m, ranks, false, out);
+    text_printf(out, " else tokens; ep = dp * tp cuts experts; }\n");
 }
 
 static void write_layouts(const ImportModel *m, Parts p, i64 stored, Text *out)
 {
-    const char *ffn = m->experts ? "moe_ffn" : "ffn";
     text_printf(out, "\nlayout tp1 { }\n");
-    for (int n = 2; n <= RANKS_MOST; n++) {
-        const char *shared = m->kv_heads % n ? " replicating" : "";
-        if (!can_share(m, p, stored, n))
-            continue;
-        text_printf(out, "layout tp%d { tp %d cuts kv_heads%s, %s, vocab; }\n", n, n, shared, ffn);
-        text_printf(out, "layout tp%d_sp { tp %d cuts kv_heads%s, %s, vocab else tokens; }\n", n,
-                    n, shared, ffn);
-    }
-    for (int n = 2; m->experts && n <= RANKS_MOST; n *= 2)
+    for (int n = 2; n <= RANKS_MOST; n++)
+        for (int rows = 0; rows < 2 && can_share_all(m, p, stored, n); rows++) {
+            text_printf(out, rows ? "layout tp%d_sp { tp %d" : "layout tp%d { tp %d", n, n);
+            put_cuts(m, n, m->moe.experts > 0, out);
+            text_printf(out, rows ? " else tokens; }\n" : "; }\n");
+        }
+    for (int n = 2; m->moe.experts && n <= RANKS_MOST; n *= 2)
         text_printf(out, "layout ep%d { ep %d cuts experts else tokens; }\n", n, n);
+    for (int n = 2; m->moe.experts && n < RANKS_MOST; n *= 2)
+        if (can_share_all(m, p, stored, n))
+            put_folded(m, n, out);
 }
 
-void import_write(const ImportModel *m, Text *out)
+/* Layouts of the part: ranks cut experts inside, have some of them, or both. */
+static void write_part_layouts(const ImportModel *m, Parts p, Text *out)
 {
-    Parts p = parts_of(m);
+    text_printf(out, "\nlayout tp1 { }\n");
+    for (int n = 2; n <= RANKS_MOST; n++)
+        if (can_share(m, p, n)) {
+            text_printf(out, "layout tp%d { tp %d", n, n);
+            put_cuts(m, n, true, out);
+            text_printf(out, "; }\n");
+        }
+    for (int n = 2; n <= RANKS_MOST; n *= 2)
+        text_printf(out, "layout ep%d { ep %d cuts experts else tokens; }\n", n, n);
+    if (!can_share(m, p, 2))
+        return;
+    text_printf(out, "layout tp2_ep4 { dp 4 cuts tokens; tp 2");
+    put_cuts(m, 2, true, out);
+    text_printf(out, "; ep = dp cuts experts; }\n");
+}
+
+/* The ops of one layer's experts, over axes of their own. */
+static void write_part(const ImportModel *m, Parts p, Text *out)
+{
+    text_printf(out, "param HIDDEN = %lld;\n", (long long)m->hidden);
+    write_moe_params(&m->moe, out);
+    text_printf(out, "\ntree parallel = ");
+    split_text(p, "mma", out);
+    text_printf(out, ";\n\naxis tokens = sequence * position ragged;\naxis hidden = HIDDEN;\n");
+    write_piece("dense-trees.isoi", out);
+    write_experts(&m->moe, out);
+    write_part_layouts(m, p, out);
+}
+
+static void write_whole(const ImportModel *m, Parts p, Text *out)
+{
     i64 stored = stored_vocab(m, p);
-    text_printf(out, "# Imported from a config.json whose model_type is %s.\n",
-                family_names[m->family]);
-    text_printf(out, "contract %.*s version 1;\nnumerics sm_90;\n\n", STR_FMT(m->name));
     write_params(m, out);
     write_trees(m, p, out);
     write_ops(m, stored, out);
     import_write_model(m, out);
     write_layouts(m, p, stored, out);
+}
+
+void import_write(const ImportModel *m, Text *out)
+{
+    Parts p = parts_of(m);
+    text_printf(out, "# Imported from a config.json whose model_type is %s.\n",
+                import_family_name(m->family));
+    text_printf(out, "contract %.*s version 1;\nnumerics sm_90;\n\n", STR_FMT(m->name));
+    if (m->part == IMPORT_MOE)
+        write_part(m, p, out);
+    else
+        write_whole(m, p, out);
 }

@@ -45,7 +45,7 @@ static bool is_massive_row(uint64_t key, const WeightTensor *tensor, int64_t row
 void weights_seeded(uint64_t seed, const WeightTensor *tensor, int64_t first, int64_t n, float *to)
 {
     uint64_t key = key_of(seed, tensor->name);
-    bool norm = strstr(tensor->name, "norm"), bias = ends_with(tensor->name, ".bias");
+    bool norm = strstr(tensor->name, "norm"), bias = ends_with(tensor->name, "bias");
     bool massive = ends_with(tensor->name, "layers.1.mlp.down_proj.weight");
     float scale = norm || bias ? 0.1f : 1.0f;
     if (!norm && !bias && tensor->fan_in > 0)
