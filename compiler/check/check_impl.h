@@ -114,15 +114,14 @@ Str source_text(const Checker *c, Span span);
 /* Names of the axes of a mask, "tokens, hidden". */
 Str mask_text(Checker *c, u64 mask);
 
+/* ---- tensors and their parts ----------------------------------------------------------------- */
+
 /* The type and axes of a parameter or result; false after a fault. */
 bool build_tensor(Checker *c, const AstTensor *ast, bool result, Tensor *tensor);
 /* An axis's atoms behind those that the tensor has. */
 void add_atoms(const Contract *contract, Tensor *tensor, int axis);
-
-/* ---- models ---------------------------------------------------------------------------------- */
-
-/* The settings of a table, told where they do not fit. */
-bool check_rope(Checker *c, const AstModelStatement *step, IsoRope *rope);
+/* The fault of a name, or of a part of a result, that two statements set. */
+void assigned_twice(Checker *c, const AstStatement *now, const AstStatement *before);
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 

@@ -1,29 +1,12 @@
 /* The check of a model: names to values, calls to the parameters of their ops, and what a repeat
  * carries from one turn to the next. Clause 13. */
-#include "check_impl.h"
+#include "check_model_impl.h"
 
 enum { REPEAT_MAX = 65536, STEPS_MAX = 1024 };
 
-/* What a name means at some point; value -1: it was refused, and uses are not judged. */
-typedef struct Binding {
-    Name name;
-    int value;
-    int repeat; /* in whose body it was set; -1 */
-} Binding;
-
-typedef VEC(Binding) Bindings;
-
-typedef struct Modeling {
-    Checker *c;
-    Model *model;
-    Bindings names;
-    int repeat; /* the one whose body is read; -1 */
-    int steps;
-} Modeling;
-
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static Str type_text(Checker *c, const Tensor *tensor)
+Str model_type_text(Checker *c, const Tensor *tensor)
 {
     const Axis *axes = c->contract->axes;
     Text out = {.arena = c->arena};
@@ -40,7 +23,7 @@ static Str type_text(Checker *c, const Tensor *tensor)
     return text_str(&out);
 }
 
-static bool same_type(const Tensor *a, const Tensor *b)
+bool model_same_type(const Tensor *a, const Tensor *b)
 {
     bool same = a->type == b->type && a->index_of == b->index_of && a->n_axes == b->n_axes;
     for (int i = 0; same && i < a->n_axes; i++)
@@ -58,7 +41,7 @@ static bool is_by_tokens(Modeling *m, const Tensor *tensor, Name name)
     if (packed && tensor->axes[0] == m->model->tokens)
         return true;
     Diag *d = fault(m->c, DIAG_MODEL_ROWS, name.span, "'%.*s' is %.*s, which has no row for each "
-                    "token", STR_FMT(name.text), STR_FMT(type_text(m->c, tensor)));
+                    "token", STR_FMT(name.text), STR_FMT(model_type_text(m->c, tensor)));
     diag_note(m->c->diags, d, "the first axis of what a model passes on is its packed axis, the "
                               "same for all");
     return false;
@@ -73,7 +56,7 @@ static int new_value(Modeling *m, Name name, const Tensor *tensor)
     return m->model->values.n - 1;
 }
 
-static Binding *binding_of(Modeling *m, Str name)
+static ModelName *binding_of(Modeling *m, Str name)
 {
     for (int i = 0; i < m->names.n; i++)
         if (str_eq(m->names.v[i].name.text, name))
@@ -83,7 +66,7 @@ static Binding *binding_of(Modeling *m, Str name)
 
 static void bind(Modeling *m, Name name, int value)
 {
-    Binding binding = {name, value, m->repeat}, *known = binding_of(m, name.text);
+    ModelName binding = {name, value, m->repeat}, *known = binding_of(m, name.text);
     if (known)
         *known = binding;
     else
@@ -93,7 +76,7 @@ static void bind(Modeling *m, Name name, int value)
 /* The value that a name stands for; -1 unknown (told) or refused before. */
 static int read_name(Modeling *m, Name name)
 {
-    const Binding *binding = binding_of(m, name.text);
+    const ModelName *binding = binding_of(m, name.text);
     if (binding && binding->value >= 0) {
         ModelValue *value = &m->model->values.v[binding->value];
         value->used = true;
@@ -162,7 +145,7 @@ static bool is_table(Modeling *m, const AstModelStatement *step, const Tensor *t
         return true;
     Diag *d = fault(m->c, DIAG_MODEL_TABLE, step->tensors.v[0].span,
                     "a table is by position and one axis of fixed size, not %.*s",
-                    STR_FMT(type_text(m->c, tensor)));
+                    STR_FMT(model_type_text(m->c, tensor)));
     diag_note(m->c->diags, d, "write table cos, sin: bf16[position, rot] = rope { ... };");
     return false;
 }
@@ -204,7 +187,7 @@ static bool cache_tensor(Modeling *m, Name of, const Tensor *tensor, Tensor *out
     if (!first->n_factors || tensor->index_of || tensor->n_axes == 1 ||
         tensor->n_axes - 1 + first->n_factors > MAX_TENSOR_AXES) {
         Diag *d = fault(m->c, DIAG_MODEL_CACHE, of.span, "'%.*s' is %.*s, which cannot be kept",
-                        STR_FMT(of.text), STR_FMT(type_text(m->c, tensor)));
+                        STR_FMT(of.text), STR_FMT(model_type_text(m->c, tensor)));
         diag_note(m->c->diags, d, "a cache keeps values with a row of further axes for each "
                                   "token");
         return false;
@@ -235,127 +218,6 @@ static void check_cache(Modeling *m, const AstModelStatement *step)
     }
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
-
-/* Decimal digits from `at` on, at most four; where they end. */
-static int skip_digits(Str text, int at)
-{
-    int end = at;
-    while (end < text.n && end < at + 4 && text.s[end] >= '0' && text.s[end] <= '9')
-        end++;
-    return end;
-}
-
-/* "layer", or "4*layer+3" and either half of that. */
-static bool is_index(Str inside, Str index)
-{
-    int at = skip_digits(inside, 0);
-    if (at && (at == inside.n || inside.s[at++] != '*'))
-        return false;
-    if (inside.n - at < index.n || !str_eq((Str){inside.s + at, index.n}, index))
-        return false;
-    at += index.n;
-    return at == inside.n || (inside.s[at] == '+' && at + 1 < inside.n &&
-                              skip_digits(inside, at + 1) == inside.n);
-}
-
-/* "{layer}" is the index of the repeat around it, "{experts}" that along the parameter's first
- * axis: then *stack is its name. */
-static bool check_weight_name(Modeling *m, const Tensor *param, Name name, Str *stack)
-{
-    const char *why = name.text.n == 0 ? "it is empty" : NULL;
-    Str index = m->repeat >= 0 ? m->model->repeats.v[m->repeat].index.text : (Str){0};
-    Str first = param->n_axes ? m->c->contract->axes[param->axes[0]].name.text : (Str){0};
-    int indices = 0, stacks = 0;
-    *stack = (Str){0};
-    for (int i = 0; !why && i < name.text.n; i++) {
-        if (name.text.s[i] == '}')
-            why = "a '}' has no '{'";
-        if (name.text.s[i] != '{')
-            continue;
-        int end = i + 1;
-        while (end < name.text.n && name.text.s[end] != '}')
-            end++;
-        Str inside = {name.text.s + i + 1, end - i - 1};
-        if (end == name.text.n)
-            why = "a '{' has no '}'";
-        else if (index.n && is_index(inside, index))
-            why = ++indices > 1 ? "it has two indices" : NULL;
-        else if (first.n && str_eq(inside, first))
-            why = ++stacks > 1 ? "it has two indices" : NULL;
-        else
-            why = "what stands in braces is not the index of the repeat around it, nor the "
-                  "parameter's first axis";
-        if (stacks)
-            *stack = first;
-        i = end;
-    }
-    if (!why)
-        return true;
-    Diag *d = fault(m->c, DIAG_MODEL_WEIGHT, name.span, "this is no name of a weight: %s", why);
-    diag_note(m->c->diags, d, "write it as the checkpoint does, with the repeat's index in "
-                              "braces: \"model.layers.{layer}.mlp.up_proj.weight\"");
-    return false;
-}
-
-static i64 fan_in(const Contract *contract, const Op *op, const Tensor *param)
-{
-    u64 kept = 0;
-    i64 n = 1;
-    for (int i = 0; i < op->n_results; i++)
-        kept |= op->results[i].mask;
-    for (int i = 0; i < op->n_params; i++)
-        if (op->params[i].index_of > 0)
-            kept |= axis_mask(contract, op->params[i].index_of - 1);
-    for (int i = 0; i < param->n_atoms; i++)
-        if (!(kept & bit(param->atoms[i])))
-            n *= atom_size(contract, param->atoms[i], 1);
-    return n > 1 ? n : 0;
-}
-
-static bool is_weight(Modeling *m, const Tensor *param, Name name)
-{
-    const Axis *axes = m->c->contract->axes;
-    bool fixed = !param->index_of;
-    for (int i = 0; i < param->n_axes; i++)
-        fixed &= axes[param->axes[i]].size > 0;
-    if (fixed)
-        return true;
-    Diag *d = fault(m->c, DIAG_MODEL_WEIGHT, name.span, "parameter '%.*s' is %.*s, which no weight "
-                    "is", STR_FMT(param->name.text), STR_FMT(type_text(m->c, param)));
-    diag_note(m->c->diags, d, "pass a value: weights have axes of fixed size alone");
-    return false;
-}
-
-/* One weight for each name, whatever takes it. */
-static int weight_of(Modeling *m, const Op *op, const Tensor *param, Name name)
-{
-    Model *model = m->model;
-    Str stack;
-    if (!check_weight_name(m, param, name, &stack) || !is_weight(m, param, name))
-        return -1;
-    i64 sums = fan_in(m->c->contract, op, param);
-    for (int i = 0; i < model->weights.n; i++) {
-        ModelWeight *weight = &model->weights.v[i];
-        if (!str_eq(weight->name.text, name.text))
-            continue;
-        if (!same_type(weight->tensor, param)) {
-            Diag *d = fault(m->c, DIAG_MODEL_WEIGHT, name.span, "this weight is %.*s here",
-                            STR_FMT(type_text(m->c, param)));
-            diag_label(m->c->diags, d, weight->name.span, "and %.*s here",
-                       STR_FMT(type_text(m->c, weight->tensor)));
-            diag_note(m->c->diags, d, "a weight has one type and one list of axes");
-            return -1;
-        }
-        if (sums && (!weight->fan_in || sums < weight->fan_in))
-            weight->fan_in = sums;
-        return i;
-    }
-    ModelWeight weight = {name, stack, param, sums};
-    vec_push(m->c->arena, &model->weights, weight);
-    return model->weights.n - 1;
-}
-
 /* ---- calls ----------------------------------------------------------------------------------- */
 
 static int param_named(Modeling *m, const Op *op, Name name)
@@ -377,8 +239,8 @@ static void wrong_value(Modeling *m, const Tensor *param, const AstArgument *a, 
 {
     Diag *d = fault(m->c, DIAG_MODEL_TYPE, a->value.span,
                     "'%.*s' is %.*s, and parameter '%.*s' is %.*s", STR_FMT(a->value.text),
-                    STR_FMT(type_text(m->c, &m->model->values.v[value].tensor)),
-                    STR_FMT(param->name.text), STR_FMT(type_text(m->c, param)));
+                    STR_FMT(model_type_text(m->c, &m->model->values.v[value].tensor)),
+                    STR_FMT(param->name.text), STR_FMT(model_type_text(m->c, param)));
     diag_label(m->c->diags, d, param->name.span, "the parameter is declared here");
     diag_note(m->c->diags, d, "nothing is converted between ops; a value is read by sequence and "
                               "position where a cache keeps it");
@@ -388,10 +250,10 @@ static bool check_argument(Modeling *m, const Op *op, const Tensor *param, const
                            ModelArgument *out)
 {
     out->weight = a->weight;
-    out->index = a->weight ? weight_of(m, op, param, a->value) : read_name(m, a->value);
+    out->index = a->weight ? model_weight_of(m, op, param, a->value) : read_name(m, a->value);
     if (out->index < 0 || a->weight)
         return out->index >= 0;
-    if (same_type(&m->model->values.v[out->index].tensor, param))
+    if (model_same_type(&m->model->values.v[out->index].tensor, param))
         return true;
     wrong_value(m, param, a, out->index);
     return false;
@@ -471,9 +333,9 @@ static void check_call(Modeling *m, const AstModelStatement *step)
 /* ---- repeats --------------------------------------------------------------------------------- */
 
 /* What the body reads from before it, and sets, is another value in the next turn. */
-static void check_carry(Modeling *m, const Binding *before)
+static void check_carry(Modeling *m, const ModelName *before)
 {
-    const Binding *after = binding_of(m, before->name.text);
+    const ModelName *after = binding_of(m, before->name.text);
     if (before->value < 0 || after->value < 0 || after->value == before->value)
         return;
     ModelValue *old = &m->model->values.v[before->value];
@@ -489,12 +351,12 @@ static void check_carry(Modeling *m, const Binding *before)
         diag_note(m->c->diags, d, "caches and tables are not carried: give one another name");
         return;
     }
-    if (same_type(&old->tensor, &new->tensor))
+    if (model_same_type(&old->tensor, &new->tensor))
         return;
     Diag *d = fault(m->c, DIAG_MODEL_TYPE, after->name.span,
                     "'%.*s' is %.*s at the end of a turn, and %.*s at the start of the first",
-                    STR_FMT(after->name.text), STR_FMT(type_text(m->c, &new->tensor)),
-                    STR_FMT(type_text(m->c, &old->tensor)));
+                    STR_FMT(after->name.text), STR_FMT(model_type_text(m->c, &new->tensor)),
+                    STR_FMT(model_type_text(m->c, &old->tensor)));
     diag_label(m->c->diags, d, old->name.span, "it is set here before the repeat");
     diag_note(m->c->diags, d, "the body reads it before it sets it, so that each turn passes it "
                               "to the next");
@@ -508,7 +370,7 @@ static void check_repeat(Modeling *m, const AstModelStatement *step)
     number_int(m->c, &step->count, 1, REPEAT_MAX, DIAG_MODEL_REPEAT, "the count of a repeat",
                &count);
     ModelRepeat repeat = {step->name, (int)count, m->model->statements.n, 0};
-    Bindings before = {0};
+    ModelNames before = {0};
     for (int i = 0; i < m->names.n; i++)
         vec_push(m->c->arena, &before, m->names.v[i]);
     m->repeat = m->model->repeats.n;

@@ -1,5 +1,5 @@
 /* The settings of a model's tables: rotary embedding. Clause 13.5. */
-#include "check_impl.h"
+#include "check_model_impl.h"
 
 #include "base/literal.h"
 
