@@ -2,11 +2,11 @@
  * the runtime's CPU device and the device tests compare with. */
 #include "isoc.h"
 
+#include "base/reader.h"
 #include "dag/dag.h"
 #include "exec/exec.h"
 #include "front/parse.h"
 #include "plan/plan.h"
-#include "base/reader.h"
 #include "session_keys.h"
 
 #include <setjmp.h>
@@ -23,8 +23,7 @@ struct isoc_session {
     Plan plan;
 };
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void copy_sources(isoc_session *s, const isoc_source *sources, size_t n)
 {
@@ -62,9 +61,11 @@ static isoc_status open_in_arena(isoc_session *s, const isoc_source *sources, si
 isoc_status isoc_session_open(const isoc_source *sources, size_t n, isoc_session **session,
                               char **messages)
 {
-    *session = NULL;
-    *messages = NULL;
-    if (n == 0)
+    if (session)
+        *session = NULL;
+    if (messages)
+        *messages = NULL;
+    if (!session || !messages || !sources || n == 0)
         return ISOC_ERROR_USAGE;
     Arena *arena = arena_new();
     if (!arena)
@@ -98,8 +99,7 @@ void isoc_session_fingerprint(const isoc_session *session, uint8_t digest[32])
     memcpy(digest, session->dag.fingerprint.byte, 32);
 }
 
-/* ---- one call
- * ------------------------------------------------------------------------------------- */
+/* ---- one call -------------------------------------------------------------------------------- */
 
 typedef struct CallState {
     const isoc_session *session;
@@ -191,31 +191,31 @@ static bool select_indices(const CallState *c, ExecBox *box)
     return true;
 }
 
-/* ---- roots: the buffer's order against the executor's
- * -------------------------------------------- Products: ((root * parts + part) * rows + row) *
- * columns + column of all groups. Rows: (root * values + value) * rows + row. */
+/* ---- roots -----------------------------------------------------------------------------------
+ * The order of the buffer against the executor's.
+ * Products: ((root * parts + part) * rows + row) * columns + column of all groups.
+ * Rows: (root * values + value) * rows + row. */
 typedef struct RootPlace {
     i64 start, root_stride, value_stride, row_stride, columns; /* of one reduce */
     int values;
 } RootPlace;
 
-static i64 dim_size(const Contract *contract, const ExecBox *box, const PlanDim *dim)
+static i64 dim_size(const ExecBox *box, const PlanDim *dim)
 {
     i64 size = 1;
-    (void)contract;
     for (int i = 0; i < dim->n_atoms; i++)
         size *= box->atom[dim->atoms[i]].hi - box->atom[dim->atoms[i]].lo;
     return size;
 }
 
-static bool gemm_place(const Contract *contract, const ExecBox *box, const Gemm *gemm,
-                       const DagNode *reduce, RootPlace *place)
+static bool gemm_place(const ExecBox *box, const Gemm *gemm, const DagNode *reduce,
+                       RootPlace *place)
 {
-    i64 columns = 0, first = 0, rows = dim_size(contract, box, &gemm->rows);
+    i64 columns = 0, first = 0, rows = dim_size(box, &gemm->rows);
     int parts = 1, product = -1;
     for (int g = 0; g < gemm->n_groups; g++) {
         const GemmGroup *group = &gemm->group[g];
-        i64 own = dim_size(contract, box, &group->cols);
+        i64 own = dim_size(box, &group->cols);
         if (group->n_products > parts)
             parts = group->n_products;
         for (int p = 0; p < group->n_products; p++)
@@ -248,13 +248,12 @@ static bool root_place(const CallState *c, const ExecBox *box, const DagNode *re
     const Plan *plan = &c->session->plan;
     const Kernel *kernel = plan->kernels.v[c->plan_op->variants[0].kernel_of_rank[0]];
     if (kernel->gemm.fold.n_reduces)
-        return fold_place(&kernel->gemm.fold,
-                          dim_size(&c->session->contract, box, &kernel->gemm.rows), reduce, place);
+        return fold_place(&kernel->gemm.fold, dim_size(box, &kernel->gemm.rows), reduce, place);
     if (kernel->family == FAMILY_GEMM)
-        return gemm_place(&c->session->contract, box, &kernel->gemm, reduce, place);
+        return gemm_place(box, &kernel->gemm, reduce, place);
     i64 rows = 1;
     for (int d = 0; d < kernel->n_dims - 1; d++)
-        rows *= dim_size(&c->session->contract, box, &kernel->dims[d]);
+        rows *= dim_size(box, &kernel->dims[d]);
     *place = (RootPlace){.root_stride = rows * monoid_values(reduce->monoid),
                          .value_stride = rows,
                          .row_stride = 1,
@@ -285,8 +284,7 @@ static void copy_roots(const RootPlace *place, ExecRoots *roots, float *write, c
             }
 }
 
-/* ---- phases
- * ------------------------------------------------------------------------------------------ */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 /* Coordinates by global row, from the rank's own. NULL where none are given: the executor must not
  * need them then. */
@@ -427,7 +425,7 @@ static isoc_status run_call(CallState *c)
         .op = p->op,
         .params = c->tensors,
         .results = c->tensors + op->n_params,
-        .coordinates = by_row(c, call->positions),
+        .positions = by_row(c, call->positions),
         .sequences = by_row(c, call->sequences),
         .threads = call->threads > 0 ? call->threads : 1,
     };
@@ -448,6 +446,8 @@ static isoc_status run_call(CallState *c)
 
 isoc_status isoc_session_run(isoc_session *session, const isoc_call *call)
 {
+    if (!session || !call || !call->op || !call->layout || !call->tensors)
+        return ISOC_ERROR_USAGE;
     CallState state = {.session = session, .call = call, .plan_op = find_plan_op(session, call)};
     if (!state.plan_op || call->rank < 0 || call->rank >= state.plan_op->at.ranks ||
         (call->phase == ISOC_JOIN && state.plan_op->join_kernel < 0))

@@ -26,7 +26,7 @@ static void count_keys(const ExecJob *job, const Attend *attend, i64 lo, i64 hi,
         int s = job->sequences[row];
         if (s < 0)
             continue;
-        i64 n = attend->causal ? (i64)job->coordinates[row] + 1 : job->lengths[s];
+        i64 n = attend->causal ? (i64)job->positions[row] + 1 : job->lengths[s];
         if (job->lengths && n > job->lengths[s])
             n = job->lengths[s];
         out->n[s] = n > out->n[s] ? n : out->n[s];

@@ -30,12 +30,11 @@ typedef struct Tree {
     const struct Tree *child;
 } Tree;
 
-/* What is joined. X(ID, name in the language, values per element, identity text) */
+/* What is joined. X(ID, name in the language, f32 values of one that is being joined) */
 #define MONOID_LIST(X)                                                                             \
     X(SUM, "sum", 1)                                                                               \
     X(MAX, "max", 1)                                                                               \
-    X(LOGSUMEXP, "logsumexp", 2) /* (max, sum of exp(x - max)) */                                  \
-    X(SOFTMAX, "softmax", 3)     /* (max, sum, weighted sum); the algebra of `attend` */
+    X(LOGSUMEXP, "logsumexp", 2) /* (max, sum of exp(x - max)) */
 
 typedef enum Monoid {
 #define X(id, name, values) MONOID_##id,

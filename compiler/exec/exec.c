@@ -114,7 +114,7 @@ bool exec_op(const ExecJob *job, Arena *arena)
             return false;
     for (int i = 0; i < job->op->nodes.n; i++)
         if (!exec_can_attend(job, job->op->nodes.v[i]) ||
-            (job->op->nodes.v[i]->kind == DAG_DRAW && !job->coordinates))
+            (job->op->nodes.v[i]->kind == DAG_DRAW && !job->positions))
             return false;
     run_pieces(&call, arena);
     return true;

@@ -53,7 +53,7 @@ typedef struct ExecJob {
     const OpDag *op;
     const ExecTensor *params, *results; /* as declared */
     ExecBox box;
-    const int *coordinates; /* position of each token, for ops that use it; else NULL */
+    const int *positions;   /* of each token, for ops that use it; else NULL */
     const int *sequences;   /* sequence of each token, likewise; -1: of none, a row without keys */
     const int *lengths;     /* keys of each sequence; NULL: as far as a causal row sees */
     int threads;            /* >= 1 */
@@ -84,14 +84,13 @@ int exec_reduce_atoms(const Contract *contract, const OpDag *op, int reduce, int
  *   max        NaN if either is NaN, else the greater, -0 below +0
  *   logsumexp  (m, s): m = max(lm, rm); f(a) = exp(a = m ? +0 : a - m);
  *              s = ls * f(lm) + rs * f(rm): two products, one sum; nothing contracted
- *   softmax    (m, s, w): the same, and w as s is
  * The comparison a = m is of values; it keeps two infinities of one sign from making a NaN. */
 void exec_join_values(Monoid monoid, DType type, const float *left, const float *right, float *out);
 
-/* What an element gives (x; x; (x, +1); (x, +1, weight)) and what the whole gives: the value
- * itself, m + log(s), w / s, in `type` with each operation rounded. The value of a reduction with
- * no element is +0, -Inf for max and logsumexp. */
-void exec_lift(Monoid monoid, float x, float weight, float *out);
+/* What an element gives (x; x; (x, +1)) and what the whole gives: the value itself, or m + log(s),
+ * in `type` with each operation rounded. The value of a reduction with no element is +0, -Inf for
+ * max and logsumexp. */
+void exec_lift(Monoid monoid, float x, float *out);
 float exec_final(Monoid monoid, DType type, const float *value);
 float exec_of_nothing(Monoid monoid);
 

@@ -16,7 +16,7 @@ enum { LANES = 4, RUN = 2, PARTS = 4 };
 bool exec_can_attend(const ExecJob *job, const DagNode *node)
 {
     return node->kind != DAG_ATTEND ||
-           (job->coordinates && job->sequences && (job->lengths || node->attend->causal));
+           (job->positions && job->sequences && (job->lengths || node->attend->causal));
 }
 
 /* Keys or values of one sequence at one index of the row's atoms, decoded as they are seen. */
@@ -341,7 +341,7 @@ static void join_sink(const Attending *a, float sink, Triple *total)
 static Range token_keys(const Attending *a, i64 token)
 {
     const ExecJob *job = a->scope->call->job;
-    i64 position = job->coordinates[token];
+    i64 position = job->positions[token];
     int sequence = job->sequences[token];
     Range seen = {0, 0};
     if (sequence < 0)

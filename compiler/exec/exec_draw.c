@@ -42,7 +42,7 @@ static Row row_of(const ExecJob *job, const Draw *draw, i64 token)
     i64 k = (int32_t)limit_at(job, &draw->top_k, token, 0);
     return (Row){.seed = word_at(job, draw->seed, token),
                  .stream = word_at(job, draw->stream, token),
-                 .position = (u32)job->coordinates[token],
+                 .position = (u32)job->positions[token],
                  .top_k = k > 0 ? k : 0,
                  .top_p = iso_bits_f32(limit_at(job, &draw->top_p, token, 0x3F800000u)),
                  .min_p = iso_bits_f32(limit_at(job, &draw->min_p, token, 0))};

@@ -157,6 +157,8 @@ const ExecValue *exec_eval_over(ExecScope *scope, const DagNode *node, u64 mask)
 /* Evaluates in `scope` all that `node` needs and that does not depend on `fresh`: later scopes
  * below find it, and their scratch ends before it does. */
 void exec_eval_outside(ExecScope *scope, const DagNode *node, u64 fresh);
+/* A parameter over the scope's space, laid out by `stride`. */
+void exec_input(ExecScope *scope, const DagNode *node, const i64 *stride, float *out);
 /* Writes the piece's value over the scope's space into its result. */
 void exec_store(ExecScope *scope, const DagPiece *piece);
 
@@ -203,7 +205,7 @@ typedef struct ExecTile {
     i64 elements;           /* of the outer dimensions */
     struct ExecMma *mma;    /* tensor-core leaves */
     bool fused;             /* a product under a chain */
-    const ExecValue *value[2]; /* the factors; or the body and the softmax's weight */
+    const ExecValue *value[2]; /* the factors of a product; or the body, and NULL */
 } ExecTile;
 
 bool exec_is_mma(const ExecReduce *reduce);
@@ -261,9 +263,6 @@ void exec_draw(ExecScope *scope, const DagNode *node, const i64 *stride, float *
 
 /* ---- top ------------------------------------------------------------------------------------- */
 
-/* A row of n scores: top->k indices. */
-void exec_top_row(const Top *top, const float *scores, i64 n, i64 step, ExecScratch *scratch,
-                  i64 *out);
 void exec_top(ExecScope *scope, const DagNode *node, const i64 *stride, float *out);
 
 /* ---- workers --------------------------------------------------------------------------------- */

@@ -30,12 +30,11 @@ static void join_pairs(const float *l, const float *r, float *out)
     out[1] = joined.s;
 }
 
-static void join_weighted(DType type, int values, const float *l, const float *r, float *out)
+static void join_weighted(DType type, const float *l, const float *r, float *out)
 {
     float m = exec_round(type, iso_max(l[0], r[0]));
     float fl = weight_of(type, l[0], m), fr = weight_of(type, r[0], m);
-    for (int i = 1; i < values; i++)
-        out[i] = weighted_sum(type, l[i], fl, r[i], fr);
+    out[1] = weighted_sum(type, l[1], fl, r[1], fr);
     out[0] = m;
 }
 
@@ -49,11 +48,10 @@ void exec_join_values(Monoid monoid, DType type, const float *left, const float 
         *out = exec_round(type, iso_max(*left, *right));
         break;
     case MONOID_LOGSUMEXP:
-    case MONOID_SOFTMAX:
-        if (monoid == MONOID_LOGSUMEXP && type == DT_F32)
+        if (type == DT_F32)
             join_pairs(left, right, out);
         else
-            join_weighted(type, monoid_values(monoid), left, right, out);
+            join_weighted(type, left, right, out);
         break;
     case MONOID_COUNT:
         break;
@@ -62,11 +60,11 @@ void exec_join_values(Monoid monoid, DType type, const float *left, const float 
 
 /* ---- elements and results -------------------------------------------------------------------- */
 
-void exec_lift(Monoid monoid, float x, float weight, float *out)
+void exec_lift(Monoid monoid, float x, float *out)
 {
-    const float all[3] = {x, 1.0f, weight};
-    for (int i = 0; i < monoid_values(monoid); i++)
-        out[i] = all[i];
+    out[0] = x;
+    if (monoid == MONOID_LOGSUMEXP)
+        out[1] = 1.0f;
 }
 
 float exec_final(Monoid monoid, DType type, const float *value)
@@ -75,8 +73,6 @@ float exec_final(Monoid monoid, DType type, const float *value)
     case MONOID_LOGSUMEXP:
         return exec_round(
             type, iso_add(value[0], exec_round(type, iso_log(exec_widen(type, value[1])))));
-    case MONOID_SOFTMAX:
-        return exec_round(type, iso_div(value[2], value[1]));
     default:
         return value[0];
     }

@@ -93,14 +93,14 @@ static bool leaf_value(const Placed *p, const TreeNode *node, float *out)
         i64 end = node->runs[r].start + node->runs[r].len;
         for (i64 at = node->runs[r].start; at < end; at++) {
             i64 k = p->slots->slot[at];
-            float next[3];
+            float next[2];
             if (k < 0)
                 continue;
             float a = p->x[0][k * p->step[0]], b = p->tile->fused ? p->x[1][k * p->step[1]] : 0;
             if (p->tile->fused) {
                 *out = present ? iso_fma(a, b, *out) : iso_mul(a, b);
             } else {
-                exec_lift(p->monoid, exec_widen(p->type, a), 0, present ? next : out);
+                exec_lift(p->monoid, exec_widen(p->type, a), present ? next : out);
                 if (present)
                     exec_join_values(p->monoid, DT_F32, out, next, out);
             }

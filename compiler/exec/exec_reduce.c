@@ -18,11 +18,6 @@ typedef struct Chain {
     const float *x[2]; /* of one element: factors, or body and weight, from the box's first index */
 } Chain;
 
-static float chain_at(const Chain *c, int which, i64 k)
-{
-    return c->x[which] ? exec_widen(c->type[which], c->x[which][k]) : 0.0f;
-}
-
 /* A product first, then products added in one rounding. */
 static float chain_products(const Chain *c)
 {
@@ -47,8 +42,8 @@ static void chain_joins(const Chain *c, float *acc)
     for (int r = 0; r < c->node->n_runs; r++) {
         i64 k = c->node->runs[r].start - c->tile->reduce->lo, end = k + c->node->runs[r].len;
         for (; k < end; k++) {
-            float next[3];
-            exec_lift(c->monoid, chain_at(c, 0, k), chain_at(c, 1, k), next);
+            float next[2];
+            exec_lift(c->monoid, exec_widen(c->type[0], c->x[0][k]), next);
             if (present)
                 exec_join_values(c->monoid, DT_F32, acc, next, acc);
             else
@@ -154,7 +149,7 @@ static bool is_fused(const ExecReduce *reduce)
 
 static void tile_values(ExecTile *tile, const Forest *roots)
 {
-    const DagNode *node = tile->reduce->node, *body = node->args[0];
+    const DagNode *body = tile->reduce->node->args[0];
     u64 over = exec_space_atoms(&tile->reduce->over);
     if (exec_is_mma(tile->reduce)) {
         tile->mma = exec_mma_start(tile, roots);
@@ -162,9 +157,7 @@ static void tile_values(ExecTile *tile, const Forest *roots)
     }
     tile->fused = is_fused(tile->reduce);
     const DagNode *const values[2] = {tile->fused ? body->args[0] : body,
-                                      tile->fused        ? body->args[1]
-                                      : node->monoid == MONOID_SOFTMAX ? node->args[1]
-                                                                       : NULL};
+                                      tile->fused ? body->args[1] : NULL};
     for (int i = 0; i < 2; i++)
         if (values[i])
             tile->value[i] = exec_eval_over(&tile->scope, values[i],

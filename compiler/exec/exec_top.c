@@ -57,8 +57,9 @@ static i64 keep_groups(const Top *top, Ranked *v, i64 n, Ranked *group)
     return top->keep * size;
 }
 
-void exec_top_row(const Top *top, const float *scores, i64 n, i64 step, ExecScratch *scratch,
-                  i64 *out)
+/* A row of n scores: top->k indices. */
+static void choose(const Top *top, const float *scores, i64 n, i64 step, ExecScratch *scratch,
+                   i64 *out)
 {
     ExecMark mark = scratch_mark(scratch);
     Ranked *v = scratch_array(scratch, Ranked, n);
@@ -101,7 +102,7 @@ void exec_top(ExecScope *scope, const DagNode *node, const i64 *stride, float *o
     const ExecValue *scores = exec_eval(&inner, node->args[0]);
     i64 *chosen = scratch_array(scope->scratch, i64, top->k);
     for (i64 i = 0; i < scope->space.dim[tokens].n; i++) {
-        exec_top_row(top, scores->v + i * scores->stride[tokens], n, scores->stride[last],
+        choose(top, scores->v + i * scores->stride[tokens], n, scores->stride[last],
                      scope->scratch, chosen);
         for (i64 k = 0; k < scope->space.dim[picks].n; k++)
             out[i * stride[tokens] + k * stride[picks]] =

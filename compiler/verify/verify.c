@@ -23,7 +23,7 @@ static ExecJob job_of(const Verify *v, const ExecBox *box, const ExecTensor *res
         .params = v->sample.params,
         .results = results,
         .box = *box,
-        .coordinates = v->sample.positions,
+        .positions = v->sample.positions,
         .sequences = v->sample.sequences,
         .threads = v->input->threads,
     };

@@ -128,7 +128,7 @@ static bool compare_op(Compare *c, const OpDag *op, i64 rows, int kind)
     const Plan *plan = c->subject->plan;
     sample_make(c->subject, op, rows, kind, (u64)(rows * 3 + kind + 1), c->arena, &s);
     ExecJob job = {.contract = c->subject->contract, .op = op, .params = s.params,
-                   .results = s.results, .box = s.box, .coordinates = s.positions, .threads = 1};
+                   .results = s.results, .box = s.box, .positions = s.positions, .threads = 1};
     if (!exec_op(&job, c->arena) || !write_params(c, &s))
         return false;
     text_printf(&jobs, "[");

@@ -415,7 +415,7 @@ static inline Bits run(const Attention *a, const Batch *b)
     ExecTensor results[] = {{.data = out.o, .stride = {ROW, DEPTH, 1}},
                             {.data = out.lse, .stride = {HEADS, 1}}};
     ExecJob job = {.contract = &a->contract, .op = &a->dag.ops[0], .params = params,
-                   .results = results, .coordinates = b->position, .sequences = b->sequence,
+                   .results = results, .positions = b->position, .sequences = b->sequence,
                    .lengths = b->lengths ? b->length : NULL,
                    .threads = b->threads ? b->threads : 1};
     exec_box_all(&a->contract, b->n, &job.box);

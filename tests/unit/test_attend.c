@@ -34,7 +34,7 @@ static void by_hand(const char *settings, const Hand *hand, float *value, float 
     const ExecTensor results[] = {{.data = value, .stride = {1, 1}}, {.data = lse, .stride = {1}}};
     const int position = hand->n - 1, sequence = 0;
     ExecJob job = {.contract = &a.contract, .op = &a.dag.ops[0], .params = params,
-                   .results = results, .coordinates = &position, .sequences = &sequence,
+                   .results = results, .positions = &position, .sequences = &sequence,
                    .threads = 1};
     exec_box_all(&a.contract, 1, &job.box);
     ck_assert(exec_op(&job, a.f.arena));
@@ -448,7 +448,7 @@ static void run_op(const char *text, int n, const i64 *stride, float *o)
     ExecTensor result = {.data = o, .stride = {n}};
     memcpy(result.stride + 1, stride, sizeof *stride * 3);
     ExecJob job = {.contract = &a.contract, .op = &a.dag.ops[0], .params = params,
-                   .results = &result, .coordinates = b.position, .sequences = b.sequence,
+                   .results = &result, .positions = b.position, .sequences = b.sequence,
                    .threads = 2};
     exec_box_all(&a.contract, 20, &job.box);
     ck_assert(exec_op(&job, a.f.arena));
@@ -505,7 +505,7 @@ START_TEST(what_is_missing_is_said)
     Attention a;
     attention_open(&a, ATTENTION(SCALE "mask none;"));
     const int zero = 0;
-    ExecJob job = {.contract = &a.contract, .op = &a.dag.ops[0], .coordinates = &zero,
+    ExecJob job = {.contract = &a.contract, .op = &a.dag.ops[0], .positions = &zero,
                    .sequences = &zero, .threads = 1};
     exec_box_all(&a.contract, 0, &job.box);
     ck_assert(!exec_op(&job, a.f.arena));

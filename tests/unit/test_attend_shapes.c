@@ -98,7 +98,7 @@ static Output run_shape(const Shape *s, bool shared, const Share *share, int thr
     const ExecTensor results[] = {{.data = out.o, .stride = {heads * s->width, s->width, 1}},
                                   {.data = out.lse, .stride = {heads, 1}}};
     ExecJob job = {.contract = &contract, .op = &dag.ops[0], .params = params, .results = results,
-                   .coordinates = positions, .sequences = sequences, .threads = threads};
+                   .positions = positions, .sequences = sequences, .threads = threads};
     exec_box_all(&contract, TOKENS, &job.box);
     if (share) {
         job.box.atom[atom_named(&contract, share->atom)].lo = share->lo;

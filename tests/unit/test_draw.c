@@ -81,7 +81,7 @@ static void run(int op, const Rows *r)
                         {.data = r->m, .stride = {1}}};
     ExecTensor fixed[] = {own[0], own[1], own[4]}, result = {.data = r->token, .stride = {1}};
     ExecJob job = {.contract = &contract, .op = &dag.ops[op], .params = op == 2 ? fixed : own,
-                   .results = &result, .coordinates = r->position, .threads = 2};
+                   .results = &result, .positions = r->position, .threads = 2};
     exec_box_all(&contract, r->n, &job.box);
     ck_assert(exec_op(&job, f.arena));
 }

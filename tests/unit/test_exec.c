@@ -286,19 +286,6 @@ START_TEST(logsumexp_of_few)
 }
 END_TEST
 
-START_TEST(softmax_joins_as_a_triple)
-{
-    const float l[] = {1, 2, 3}, r[] = {2, 4, 5};
-    float out[3];
-    exec_join_values(MONOID_SOFTMAX, DT_F32, l, r, out);
-    float f = iso_exp(-1);
-    ck_bits(lab_bits(out[0]), 2.0f);
-    ck_bits(lab_bits(out[1]), iso_add(iso_mul(2, f), 4));
-    ck_bits(lab_bits(out[2]), iso_add(iso_mul(3, f), 5));
-    ck_bits(lab_bits(exec_final(MONOID_SOFTMAX, DT_F32, out)), iso_div(out[2], out[1]));
-}
-END_TEST
-
 /* No element, no value: a result all the same. */
 START_TEST(a_reduction_of_nothing)
 {
@@ -384,7 +371,7 @@ START_TEST(coordinates_pick_rows)
     lab_set_floats(&lab, p, 6, x);
     lab_result(&lab, 2, tk, lab_input(&lab, p));
     ExecJob job = lab_job(&lab, 1);
-    job.coordinates = at;
+    job.positions = at;
     ck_assert(exec_op(&job, lab.arena));
     ck_bits(lab_out(&lab, 0, 0), 30.0f);
     ck_bits(lab_out(&lab, 0, 3), 11.0f);
@@ -532,7 +519,6 @@ Suite *exec_suite(void)
     tcase_add_test(tc, negation_is_a_move);
     tcase_add_test(tc, max_orders_zeros_and_keeps_nan);
     tcase_add_test(tc, logsumexp_of_few);
-    tcase_add_test(tc, softmax_joins_as_a_triple);
     tcase_add_test(tc, a_reduction_of_nothing);
     tcase_add_test(tc, reductions_nest);
     tcase_add_test(tc, a_box_of_lists);

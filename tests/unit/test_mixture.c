@@ -107,7 +107,7 @@ static void run(int op, ExecTensor *params, ExecTensor *results)
 {
     static int positions[TOKENS];
     ExecJob job = {.contract = &contract, .op = &dag.ops[op], .params = params,
-                   .results = results, .threads = 2, .coordinates = positions};
+                   .results = results, .threads = 2, .positions = positions};
     exec_box_all(&contract, TOKENS, &job.box);
     ck_assert(exec_op(&job, f.arena));
 }
