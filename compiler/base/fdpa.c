@@ -65,8 +65,6 @@ int fdpa_text(const FdpaClass *cls, char *buf, size_t size)
                     cls->floor, cls->out_bits);
 }
 
-size_t fdpa_type_size(FdpaType type) { return FORMATS[type].size; }
-
 size_t fdpa_padded(const FdpaClass *cls, size_t k)
 {
     size_t group = (size_t)cls->group;

@@ -56,8 +56,7 @@ enum {
     FDPA_PANEL = 8, /* rows that stand side by side in a panel */
 };
 
-/* Bytes of one source element; tf32 is an f32 word whose low 13 bits are ignored. */
-size_t fdpa_type_size(FdpaType type);
+/* The element that a pattern is; tf32 is an f32 word whose low 13 bits are ignored. */
 FdpaElem fdpa_elem(FdpaType type, uint32_t bits);
 
 /* k rounded up to whole groups. */

@@ -170,7 +170,8 @@ void dag_print_top(const Top *top, Text *out)
                     (long long)top->keep, (long long)top->group_sum);
 }
 
-void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Text *out)
+/* The node without its operands, "reduce sum f32 [a1:4096] by split 8 { mma } pairwise f32". */
+static void node_head(const AtomOrder *order, const Op *op, const DagNode *node, Text *out)
 {
     text_printf(out, "%s %s", dag_kind_name(node->kind), dtype_name(node->type));
     switch (node->kind) {
@@ -225,7 +226,7 @@ void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Te
 Digest dag_node_id(const AtomOrder *order, const Op *op, const DagNode *node, Arena *arena)
 {
     Text text = {.arena = arena};
-    dag_node_head(order, op, node, &text);
+    node_head(order, op, node, &text);
     for (int i = 0; i < node->n_args; i++)
         text_add(&text, (Str){(const char *)node->args[i]->id.byte, 32});
     return sha256(text.s, (size_t)text.n);
@@ -375,7 +376,7 @@ void dag_canonical(const Dag *dag, const OpDag *op, Text *out)
     for (int i = 0; i < op->nodes.n; i++) {
         const DagNode *node = op->nodes.v[i];
         text_printf(out, "%%%d = ", i);
-        dag_node_head(&order, op->op, node, out);
+        node_head(&order, op->op, node, out);
         for (int j = 0; j < node->n_args; j++)
             text_printf(out, " %%%d", node->args[j]->number);
         text_printf(out, "\n");

@@ -15,8 +15,7 @@ typedef struct AtomOrder {
 
 void atom_order(const Contract *contract, const Op *op, AtomOrder *order);
 
-/* The node without its operands, "reduce sum f32 [a1:4096] by split 8 { mma } pairwise f32". */
-void dag_node_head(const AtomOrder *order, const Op *op, const DagNode *node, Text *out);
+/* DagNode.id; of its operands they are known. */
 Digest dag_node_id(const AtomOrder *order, const Op *op, const DagNode *node, Arena *arena);
 int fix_compare(const AtomOrder *order, const Fix *a, const Fix *b);
 

@@ -51,7 +51,7 @@ static void put_tree_head(const AstTree *tree, Text *out)
     }
 }
 
-void ast_print_tree(const AstTree *tree, Text *out)
+static void put_tree(const AstTree *tree, Text *out)
 {
     switch (tree->form) {
     case TREE_MMA:
@@ -69,7 +69,7 @@ void ast_print_tree(const AstTree *tree, Text *out)
     default:
         put_tree_head(tree, out);
         put(out, " { ");
-        ast_print_tree(tree->child, out);
+        put_tree(tree->child, out);
         put(out, " }");
         if (tree->form != TREE_ROUND)
             text_printf(out, " %s %.*s", tree->join == JOIN_LEFT ? "left" : "pairwise",
@@ -97,11 +97,13 @@ static int binding(const AstExpr *e)
     }
 }
 
+static void put_expr(const AstExpr *e, Text *out);
+
 static void put_operand(const AstExpr *e, int least, Text *out)
 {
     bool bracket = binding(e) < least;
     put(out, bracket ? "(" : "");
-    ast_print_expr(e, out);
+    put_expr(e, out);
     put(out, bracket ? ")" : "");
 }
 
@@ -118,7 +120,7 @@ static void put_call(const AstExpr *e, Text *out)
     text_printf(out, "%.*s(", STR_FMT(e->name.text));
     for (int i = 0; i < e->args.n; i++) {
         put(out, i ? ", " : "");
-        ast_print_expr(e->args.v[i], out);
+        put_expr(e->args.v[i], out);
     }
     put(out, ")");
 }
@@ -139,12 +141,12 @@ static void put_reduce(const AstExpr *e, Text *out)
         text_printf(out, " at %.*s %.*s", STR_FMT(e->index.v[i].axis.text),
                     STR_FMT(e->index.v[i].at.text));
     put(out, " by ");
-    ast_print_tree(e->tree, out);
+    put_tree(e->tree, out);
     put(out, ") ");
     put_operand(e->args.v[0], BIND_REDUCE, out);
 }
 
-void ast_print_expr(const AstExpr *e, Text *out)
+static void put_expr(const AstExpr *e, Text *out)
 {
     switch (e->kind) {
     case EXPR_NAME:
@@ -228,7 +230,7 @@ static void put_block(const AstBlock *block, const AstExprs *operands, Text *out
     put(out, " = ");
     for (int i = 0; i < operands->n; i++) {
         put(out, i ? ", " : "");
-        ast_print_expr(operands->v[i], out);
+        put_expr(operands->v[i], out);
     }
     put_block_settings(&block->settings, out);
     put(out, "    }\n");
@@ -245,7 +247,7 @@ static void put_statement(const AstStatement *statement, Text *out)
     text_printf(out, "    %.*s", STR_FMT(statement->target.text));
     put_index(&statement->index, out);
     put(out, " = ");
-    ast_print_expr(value, out);
+    put_expr(value, out);
     put(out, ";\n");
 }
 
@@ -402,7 +404,7 @@ void ast_print(const Ast *ast, Text *out)
         put_axis(&ast->axes.v[i], out);
     for (int i = 0; i < ast->trees.n; i++) {
         text_printf(out, "tree %.*s = ", STR_FMT(ast->trees.v[i].name.text));
-        ast_print_tree(ast->trees.v[i].tree, out);
+        put_tree(ast->trees.v[i].tree, out);
         put(out, ";\n");
     }
     for (int i = 0; i < ast->ops.n; i++)

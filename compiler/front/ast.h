@@ -125,7 +125,7 @@ typedef struct AstExpr {
     AstBlock *block;       /* BLOCK */
     int part;              /* BLOCK: which of its targets */
     /* Written by check, read by dag: */
-    int type;              /* DType, -1 unknown */
+    int type;              /* DType; below 0: a literal, or refused (check_impl.h) */
     u64 axis_mask;         /* atomic axes that the value depends on */
     int ref;               /* NAME: parameter (>= 0) or ~local; CALL: FnId */
     int full_depth, full_size; /* with the values of locals in place of their names: bounded */
@@ -272,7 +272,5 @@ typedef struct Ast {
 /* Canonical layout of the syntax: printing, parsing and printing again is the identity. Includes
  * are expanded, params stay names. */
 void ast_print(const Ast *ast, Text *out);
-void ast_print_expr(const AstExpr *expr, Text *out);
-void ast_print_tree(const AstTree *tree, Text *out);
 
 #endif

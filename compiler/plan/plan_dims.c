@@ -230,7 +230,8 @@ static int position_of(const Atoms *view, int atom)
     return -1;
 }
 
-int plan_dim_match(const Atoms *view, const PlanDim *dim)
+/* 1: the view has the dim's atoms, together and in order; 0: none of them; -1: otherwise. */
+static int match_dim(const Atoms *view, const PlanDim *dim)
 {
     int first = dim->n_atoms ? position_of(view, dim->atoms[0]) : -1, have = 0;
     for (int i = 0; i < dim->n_atoms; i++) {
@@ -281,7 +282,7 @@ bool plan_match_dims(Planner *planner, Binding *binding, const PlanDim *dims, in
     int matched = 0;
     binding->n_dims = n_dims;
     for (int d = 0; d < n_dims; d++) {
-        int match = plan_dim_match(&view, &dims[d]);
+        int match = match_dim(&view, &dims[d]);
         if (match == 1 && is_broken(planner, binding, &dims[d]))
             match = -1;
         if (match < 0)
@@ -307,7 +308,7 @@ static bool may_merge(const Planner *planner, const Kernel *kernel, const PlanDi
     wider.atoms[wider.n_atoms++] = atom;
     for (int i = 0; i < kernel->n_bindings; i++) {
         Atoms view = plan_view(planner, &kernel->bindings[i]);
-        int match = plan_dim_match(&view, &wider);
+        int match = match_dim(&view, &wider);
         if (match < 0 || (match == 1 && is_broken(planner, &kernel->bindings[i], &wider)))
             return false;
     }

@@ -51,8 +51,6 @@ bool plan_bind_places(Planner *planner, Kernel *kernel, const DagNode *reduce);
 bool plan_bind_slots(Planner *planner, Kernel *kernel);
 /* Where a part has some of a result's slots, binds what says which. */
 bool plan_own_slots(Planner *planner, Kernel *kernel, const Part *part);
-/* 1: the view has the dim's atoms, together and in order; 0: none of them; -1: otherwise. */
-int plan_dim_match(const Atoms *view, const PlanDim *dim);
 /* Sets n_dims and has[] of a binding against dims; false with the reason when some dim is had in
  * part, or atoms are left over. */
 bool plan_match_dims(Planner *planner, Binding *binding, const PlanDim *dims, int n_dims);

@@ -22,11 +22,8 @@ void proof_record(Prover *prover, const char *what, Str schedule, Str difference
 
 /* ---- proof_terms.c: a plan run as terms ------------------------------------------------------ */
 
-/* Pushes the terms that the kernel of a rank leaves of the op's reduce: its roots, or the whole
- * value. The difference is empty, or says why the kernel cannot be run. */
-Str proof_kernel_terms(const Prover *prover, const Kernel *kernel, const DagNode *reduce,
-                       const Part *part, Terms *out);
-/* The term of a reduce as `rank` ends up with it in a variant. */
+/* The term of a reduce as `rank` ends up with it in a variant. The difference is empty, or says why
+ * a kernel cannot be run so. */
 Str proof_reduce_term(const Prover *prover, const Variant *variant, const DagNode *reduce,
                       int rank, Digest *out);
 /* The term of a piece: by the contract where kernel is NULL, else with the kernel's operands. */

@@ -116,8 +116,9 @@ static Str row_terms(const Prover *prover, const Kernel *kernel, const DagNode *
     return STR("no sum of the kernel computes it");
 }
 
-Str proof_kernel_terms(const Prover *prover, const Kernel *kernel, const DagNode *reduce,
-                       const Part *part, Terms *out)
+/* Pushes what the kernel of a rank leaves of the op's reduce: its roots, or the whole value. */
+static Str kernel_terms(const Prover *prover, const Kernel *kernel, const DagNode *reduce,
+                        const Part *part, Terms *out)
 {
     i64 lo, hi;
     if (!layout_range(prover->contract, reduce, part, &lo, &hi))
@@ -149,7 +150,7 @@ static Str joined_term(const Prover *prover, const Variant *variant, const DagNo
         int source = op->sources_of_rank[rank * n + i], before = roots.n;
         int kernel = variant->kernel_of_rank[source];
         Str difference = kernel < 0 ? none()
-                                    : proof_kernel_terms(prover, prover->plan->kernels.v[kernel],
+                                    : kernel_terms(prover, prover->plan->kernels.v[kernel],
                                                          reduce, &op->part_of_rank[source], &roots);
         if (difference.n)
             return difference;
@@ -172,7 +173,7 @@ Str proof_reduce_term(const Prover *prover, const Variant *variant, const DagNod
     else if (kernel < 0)
         return STR("the rank runs no kernel");
     else
-        difference = proof_kernel_terms(prover, prover->plan->kernels.v[kernel], reduce,
+        difference = kernel_terms(prover, prover->plan->kernels.v[kernel], reduce,
                                         &op->part_of_rank[rank], &left);
     if (!difference.n && left.n != 1)
         return str_format(prover->arena, "%d values are left where one is needed", left.n);

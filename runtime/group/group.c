@@ -150,10 +150,14 @@ static void close_group(iso_group *group)
 iso_status iso_group_create(iso_group **group, const iso_module *module,
                             const iso_group_config *config)
 {
-    if (!group || !module || !config || config->size != sizeof *config)
-        return iso_fail(ISO_INVALID_ARGUMENT, "iso_group_create: a NULL argument, or "
-                                              "iso_group_config.size is not this library's");
-    *group = NULL;
+    if (group)
+        *group = NULL;
+    if (!group || !module || !config)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_group_create: group, module and config must not "
+                                              "be NULL");
+    if (config->size != sizeof *config)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_group_config.size is %zu, this library's is %zu",
+                        config->size, sizeof *config);
     iso_group *made = calloc(1, sizeof *made);
     if (!made)
         return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a group");
@@ -186,7 +190,7 @@ uint32_t group_tag(const iso_group *group, const iso_op *op, int64_t rows, int s
     return index << 16 | (call & 0xffff);
 }
 
-const char *group_tag_op(const iso_group *group, uint32_t tag)
+static const char *tag_op(const iso_group *group, uint32_t tag)
 {
     int index = (int)(tag >> 16);
     return index < group->module->n_ops ? group->module->ops[index].op->name : "?";
@@ -203,7 +207,7 @@ static int first_lost(const Store *store, int rank, int ranks)
 
 iso_status group_fail(iso_group *group, const PlaneFailure *failure)
 {
-    const char *op = group_tag_op(group, failure->tag);
+    const char *op = tag_op(group, failure->tag);
     int rank = failure->rank;
     if (failure->status == ISO_RANK_LOST)
         rank = first_lost(group->store, rank, group->ranks);

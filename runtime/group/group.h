@@ -26,16 +26,16 @@ typedef struct Plane Plane;
 typedef struct GroupPlan GroupPlan;
 
 /* What a sync makes known: what of a slot one rank needs of another. */
-typedef enum Stage {
+typedef enum SyncStage {
     STAGE_NOTHING,
     STAGE_PARAMS,
     STAGE_ROOTS,
     STAGE_RESULTS,
     STAGE_SHARE
-} Stage;
+} SyncStage;
 
 typedef struct Parcels {
-    Stage stage;
+    SyncStage stage;
     const GroupPlan *plan;
     int slot;
     const size_t *shared; /* STAGE_SHARE: how much of each rank's slot, for all */
@@ -102,9 +102,8 @@ struct iso_group {
 
 /* Records how the group failed, for good; returns its status. */
 iso_status group_fail(iso_group *group, const PlaneFailure *failure);
-/* The tag of a sync, and the name of the op that it belongs to. */
+/* The tag of a sync: of the op, the row count and the stage. */
 uint32_t group_tag(const iso_group *group, const iso_op *op, int64_t rows, int stage);
-const char *group_tag_op(const iso_group *group, uint32_t tag);
 
 /* ---- boxes (group_box.c): where a part lies along the declared axes of a tensor ---- */
 
@@ -112,9 +111,6 @@ typedef struct Box {
     int64_t lo[ISO_MAX_AXES], hi[ISO_MAX_AXES];
 } Box;
 
-/* False where what the part has of some axis is not one run of it. */
-bool box_of(const Manifest *manifest, const MfTensor *tensor, const MfPart *part, int64_t rows,
-            Box *box);
 bool box_equal(const MfTensor *tensor, const Box *a, const Box *b);
 bool box_inside(const MfTensor *tensor, const Box *inner, const Box *outer);
 int64_t box_bytes(const MfTensor *tensor, const Box *box);

@@ -26,8 +26,9 @@ static bool axis_range(const Manifest *manifest, const MfAtoms *axis, const MfPa
     return true;
 }
 
-bool box_of(const Manifest *manifest, const MfTensor *tensor, const MfPart *part, int64_t rows,
-            Box *box)
+/* False where what the part has of some axis is not one run of it. */
+static bool box_of(const Manifest *manifest, const MfTensor *tensor, const MfPart *part,
+                   int64_t rows, Box *box)
 {
     memset(box, 0, sizeof *box);
     for (int i = 0; i < tensor->n_axes; i++)

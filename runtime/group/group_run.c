@@ -35,7 +35,7 @@ static iso_status sync_parcels(Call *call, const Parcels *parcels)
     return failure.status ? group_fail(group, &failure) : status;
 }
 
-static iso_status sync_ranks(Call *call, Stage stage)
+static iso_status sync_ranks(Call *call, SyncStage stage)
 {
     return sync_parcels(call, &(Parcels){.stage = stage, .plan = call->plan, .slot = call->slot});
 }
