@@ -3,13 +3,13 @@
 #ifndef ISOC_PIPELINE_H
 #define ISOC_PIPELINE_H
 
+#include "base/reader.h"
 #include "cubin/artifact.h"
 #include "cubin/cache.h"
 #include "cubin/manifest_write.h"
 #include "front/parse.h"
-#include "base/reader.h"
 
-/* X(ID, name); what each gives stands in Pipeline. */
+/* X(ID, name), in the order in which they run; what each gives stands in Pipeline. */
 #define STAGE_LIST(X)                                                                              \
     X(PARSE, "parse")                                                                              \
     X(CHECK, "check")                                                                              \
@@ -30,7 +30,7 @@ typedef enum Stage {
 
 const char *stage_name(Stage stage);
 
-/* Exit codes of the command. */
+/* Exit codes of the command, as README.md has them, and the first values of isoc_status. */
 typedef enum Outcome {
     OUTCOME_OK = 0,
     OUTCOME_CONTRACT = 1,

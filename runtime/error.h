@@ -1,5 +1,5 @@
-/* The thread's last error and the library's own allocation: shared by all of libiso.
- * Ownership: the message buffer is per thread and reused. */
+/* How every call of libiso fails: a status, and a sentence for iso_last_error.
+ * Ownership: the sentence's buffer is the thread's own and reused. */
 #ifndef ISO_ERROR_H
 #define ISO_ERROR_H
 

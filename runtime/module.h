@@ -45,11 +45,11 @@ iso_status module_load_on(iso_module **module, const void *data, size_t size, co
 
 /* The rows [lo, hi) of the free atom that a part has. */
 void part_rows_of(const MfPart *part, int64_t rows, int64_t *lo, int64_t *hi);
-/* Elements of an atom, or of a run of atoms, in a part; 0 for coordinates, whose tables may have
- * any length. */
-/* Whether a launch says how many there are. */
+/* Whether a launch says how many elements the axis has: of rows, or of a table by a coordinate. */
 bool axis_is_free(const Manifest *manifest, const MfAtoms *atoms);
 bool axis_is_table(const Manifest *manifest, const MfAtoms *axis);
+/* Elements of an atom, or of a run of atoms, in a part; 0 for coordinates, whose tables may have
+ * any length. */
 int64_t part_atom_size(const Manifest *manifest, const MfPart *part, int atom, int64_t rows);
 int64_t part_size(const Manifest *manifest, const MfPart *part, const MfAtoms *atoms, int64_t rows);
 const MfPart *op_part(const iso_op *op, iso_phase phase);
@@ -58,9 +58,9 @@ const MfPart *op_part(const iso_op *op, iso_phase phase);
 const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule);
 /* The same for a run, whose hints count too. */
 const MfSpec *run_spec(const iso_op *op, iso_phase phase, const iso_run *run);
-/* Whether a kernel reads or writes the tensor: others may have data NULL. */
 /* Whether its columns are reduced by this rank alone: a run does both phases. */
 bool op_joins_alone(const iso_op *op);
+/* Whether a kernel reads or writes the tensor: others may have data NULL. */
 bool spec_uses(const MfSpec *spec, int tensor);
 /* Checks count, dtypes, shapes and strides of what the caller passes; alignment of data. */
 iso_status op_check_tensors(const iso_op *op, iso_phase phase, const MfSpec *spec,
@@ -84,7 +84,7 @@ int64_t lookup_stride(const iso_op *op, iso_phase phase, const MfBinding *bindin
 
 /* ---- running (launch_*.c, cpu.c) ------------------------------------------------------------- */
 
-/* Elements of one rank's roots buffer: see iso_op_roots. */
+/* Bytes, as iso_op_roots and iso_op_workspace tell them. */
 size_t roots_bytes(const iso_op *op, int64_t rows);
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule);
 

@@ -3,11 +3,11 @@
 #ifndef ISOC_CONTRACT_H
 #define ISOC_CONTRACT_H
 
-#include "front/ast.h"
-#include "device/iso_rope.cuh"
-#include "front/diag.h"
 #include "base/fdpa.h"
 #include "base/tree.h"
+#include "device/iso_rope.cuh"
+#include "front/ast.h"
+#include "front/diag.h"
 
 enum { MAX_ATOMS = 64, MAX_TENSOR_AXES = 8, MAX_MESHES = 8 };
 
@@ -49,11 +49,11 @@ typedef struct Fix {
 
 enum { FIX_RESULT = 1 << 16, INDEX_RESULTS_MAX = 3 /* results of an op read as indices */ };
 
-enum { INTEGERS = -1 };
+enum { INTEGERS = -1 }; /* Tensor.index_of */
 
 typedef struct Tensor {
     Name name;
-    DType type;
+    DType type;   /* of indices and integers f32, which is as wide */
     int index_of; /* > 0: the elements are no values but indices, i32, of axis index_of - 1;
                      INTEGERS: integers that only `draw` reads */
     int n_axes;

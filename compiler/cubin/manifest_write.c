@@ -8,14 +8,14 @@
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
-static json_t *hex(Writer *w, const Digest *digest)
+static json_t *hex(ManifestWriter *w, const Digest *digest)
 {
     return digest ? text(digest_hex(w->arena, digest)) : json_null();
 }
 
 /* ---- the contract ---------------------------------------------------------------------------- */
 
-static json_t *sources_json(Writer *w, const Sources *sources)
+static json_t *sources_json(ManifestWriter *w, const Sources *sources)
 {
     json_t *array = json_array();
     for (int i = 0; i < sources->files.n; i++) {
@@ -38,7 +38,7 @@ static Str coordinate_kind(const Contract *contract, const Axis *axis)
                                                                            : STR("sequence");
 }
 
-static json_t *atoms_json(Writer *w)
+static json_t *atoms_json(ManifestWriter *w)
 {
     json_t *array = json_array();
     for (int i = 0; i < w->contract->n_atoms; i++) {
@@ -56,7 +56,7 @@ static json_t *atoms_json(Writer *w)
 }
 
 /* The atoms of an axis, outer to inner. */
-static void axis_atoms(Writer *w, int id, json_t *array)
+static void axis_atoms(ManifestWriter *w, int id, json_t *array)
 {
     const Axis *axis = &w->contract->axes[id];
     if (axis->atom >= 0) {
@@ -67,7 +67,7 @@ static void axis_atoms(Writer *w, int id, json_t *array)
         axis_atoms(w, axis->factors[i], array);
 }
 
-json_t *manifest_tensor_json(Writer *w, const Tensor *tensor)
+json_t *manifest_tensor_json(ManifestWriter *w, const Tensor *tensor)
 {
     json_t *object = json_object(), *axes = json_array();
     for (int k = 0; k < tensor->n_axes; k++) {
@@ -84,7 +84,7 @@ json_t *manifest_tensor_json(Writer *w, const Tensor *tensor)
     return object;
 }
 
-static json_t *tensors_json(Writer *w, const Tensor *tensors, int n)
+static json_t *tensors_json(ManifestWriter *w, const Tensor *tensors, int n)
 {
     json_t *array = json_array();
     for (int i = 0; i < n; i++)
@@ -92,7 +92,7 @@ static json_t *tensors_json(Writer *w, const Tensor *tensors, int n)
     return array;
 }
 
-static json_t *ops_json(Writer *w)
+static json_t *ops_json(ManifestWriter *w)
 {
     json_t *array = json_array();
     for (int i = 0; i < w->plan->dag->n_ops; i++) {
@@ -107,7 +107,7 @@ static json_t *ops_json(Writer *w)
     return array;
 }
 
-static json_t *contract_json(Writer *w)
+static json_t *contract_json(ManifestWriter *w)
 {
     json_t *object = json_object();
     put(w, object, "name", text(w->contract->name));
@@ -132,7 +132,7 @@ static const struct {
     [FAMILY_ORDER] = {"order", "IsoOrderArgs"},
 };
 
-static json_t *lines_json(Writer *w, Str lines)
+static json_t *lines_json(ManifestWriter *w, Str lines)
 {
     json_t *array = json_array();
     while (lines.n > 0) {
@@ -146,7 +146,7 @@ static json_t *lines_json(Writer *w, Str lines)
     return array;
 }
 
-static json_t *census_json(Writer *w, const Census *c)
+static json_t *census_json(ManifestWriter *w, const Census *c)
 {
     json_t *object = json_object();
     put(w, object, "add", integer(c->add));
@@ -158,7 +158,7 @@ static json_t *census_json(Writer *w, const Census *c)
     return object;
 }
 
-static json_t *kernels_json(Writer *w, const ManifestBuild *build)
+static json_t *kernels_json(ManifestWriter *w, const ManifestBuild *build)
 {
     json_t *array = json_array();
     for (int i = 0; i < w->emitted->n_kernels; i++) {
@@ -179,12 +179,12 @@ static json_t *kernels_json(Writer *w, const ManifestBuild *build)
     return array;
 }
 
-static json_t *dim_json(Writer *w, const PlanDim *dim)
+static json_t *dim_json(ManifestWriter *w, const PlanDim *dim)
 {
     return integers(w, dim->atoms, dim->n_atoms);
 }
 
-static json_t *bindings_json(Writer *w, const Kernel *k)
+static json_t *bindings_json(ManifestWriter *w, const Kernel *k)
 {
     json_t *array = json_array();
     for (int i = 0; i < k->n_bindings; i++) {
@@ -206,7 +206,7 @@ static json_t *bindings_json(Writer *w, const Kernel *k)
     return array;
 }
 
-static json_t *groups_json(Writer *w, const Kernel *k)
+static json_t *groups_json(ManifestWriter *w, const Kernel *k)
 {
     const Gemm *g = &k->gemm;
     json_t *array = json_array();
@@ -230,21 +230,21 @@ static json_t *groups_json(Writer *w, const Kernel *k)
     return array;
 }
 
-static json_t *tile_json(Writer *w, const Gemm *g)
+static json_t *tile_json(ManifestWriter *w, const Gemm *g)
 {
     const int tile[] = {g->tile_m, g->tile_n, g->tile_k};
     return integers(w, tile, 3);
 }
 
 /* Of what the rows' indices are, and where. */
-static json_t *chosen_json(Writer *w, const Kernel *k)
+static json_t *chosen_json(ManifestWriter *w, const Kernel *k)
 {
     const Contract *c = w->plan->dag->contract;
     const Tensor *tensor = &k->op->op->params[k->bindings[k->gemm.chosen].tensor];
     return pair(w, c->axes[tensor->index_of - 1].atom, k->gemm.chosen);
 }
 
-static json_t *gemm_json(Writer *w, const Kernel *k)
+static json_t *gemm_json(ManifestWriter *w, const Kernel *k)
 {
     const Gemm *g = &k->gemm;
     json_t *object = json_object(), *leaves = json_array();
@@ -274,7 +274,7 @@ static json_t *gemm_json(Writer *w, const Kernel *k)
     return object;
 }
 
-static json_t *row_json(Writer *w, const Kernel *k)
+static json_t *row_json(ManifestWriter *w, const Kernel *k)
 {
     const Row *row = &k->row;
     json_t *object = json_object();
@@ -299,7 +299,7 @@ static int join_values(const Join *join)
     return values;
 }
 
-static json_t *join_json(Writer *w, const Kernel *k)
+static json_t *join_json(ManifestWriter *w, const Kernel *k)
 {
     const Join *join = &k->join;
     json_t *object = json_object();
@@ -315,7 +315,7 @@ static json_t *join_json(Writer *w, const Kernel *k)
     return object;
 }
 
-static json_t *attend_json(Writer *w, const AttendKernel *k)
+static json_t *attend_json(ManifestWriter *w, const AttendKernel *k)
 {
     json_t *object = json_object();
     put(w, object, "queries", integer(k->queries));
@@ -333,12 +333,12 @@ static json_t *attend_json(Writer *w, const AttendKernel *k)
     return object;
 }
 
-static int op_index(const Writer *w, const OpDag *op)
+static int op_index(const ManifestWriter *w, const OpDag *op)
 {
     return (int)(op - w->plan->dag->ops);
 }
 
-static json_t *spec_json(Writer *w, int i)
+static json_t *spec_json(ManifestWriter *w, int i)
 {
     const Kernel *k = w->plan->kernels.v[i];
     json_t *spec = json_object(), *dims = json_array();
@@ -361,7 +361,7 @@ static json_t *spec_json(Writer *w, int i)
     return spec;
 }
 
-static json_t *specs_json(Writer *w)
+static json_t *specs_json(ManifestWriter *w)
 {
     json_t *array = json_array();
     for (int i = 0; i < w->plan->kernels.n; i++)
@@ -371,7 +371,7 @@ static json_t *specs_json(Writer *w)
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static json_t *part_json(Writer *w, const Part *part)
+static json_t *part_json(ManifestWriter *w, const Part *part)
 {
     json_t *object = json_object(), *atoms = json_object();
     for (int i = 0; i < w->contract->n_atoms; i++) {
@@ -386,7 +386,7 @@ static json_t *part_json(Writer *w, const Part *part)
     return object;
 }
 
-static json_t *parts_json(Writer *w, const Part *parts, int ranks)
+static json_t *parts_json(ManifestWriter *w, const Part *parts, int ranks)
 {
     json_t *array = json_array();
     for (int i = 0; i < ranks; i++)
@@ -394,7 +394,7 @@ static json_t *parts_json(Writer *w, const Part *parts, int ranks)
     return array;
 }
 
-static json_t *moves_json(Writer *w, const Move *moves, int n)
+static json_t *moves_json(ManifestWriter *w, const Move *moves, int n)
 {
     json_t *array = json_array();
     for (int i = 0; i < n; i++)
@@ -402,7 +402,7 @@ static json_t *moves_json(Writer *w, const Move *moves, int n)
     return array;
 }
 
-static json_t *variants_json(Writer *w, const PlanOp *op)
+static json_t *variants_json(ManifestWriter *w, const PlanOp *op)
 {
     json_t *array = json_array();
     for (int i = 0; i < op->n_variants; i++) {
@@ -416,7 +416,7 @@ static json_t *variants_json(Writer *w, const PlanOp *op)
     return array;
 }
 
-static void put_join(Writer *w, json_t *object, const PlanOp *op)
+static void put_join(ManifestWriter *w, json_t *object, const PlanOp *op)
 {
     int n = w->plan->kernels.v[op->join_kernel]->join.n_sources;
     json_t *sources = json_array();
@@ -427,7 +427,7 @@ static void put_join(Writer *w, json_t *object, const PlanOp *op)
 }
 
 /* Where each rank holds a tensor, unless that is where it is needed. */
-static json_t *held_json(Writer *w, const PlanOp *op, const Tensor *tensor, Move move)
+static json_t *held_json(ManifestWriter *w, const PlanOp *op, const Tensor *tensor, Move move)
 {
     if (move == MOVE_NONE)
         return json_null();
@@ -440,7 +440,7 @@ static json_t *held_json(Writer *w, const PlanOp *op, const Tensor *tensor, Move
     return array;
 }
 
-static json_t *all_held_json(Writer *w, const PlanOp *op)
+static json_t *all_held_json(ManifestWriter *w, const PlanOp *op)
 {
     json_t *array = json_array();
     const Op *of = op->op->op;
@@ -453,7 +453,7 @@ static json_t *all_held_json(Writer *w, const PlanOp *op)
     return array;
 }
 
-static json_t *plan_op_json(Writer *w, const PlanOp *op)
+static json_t *plan_op_json(ManifestWriter *w, const PlanOp *op)
 {
     json_t *object = json_object(), *moves = json_object();
     put(w, moves, "params", moves_json(w, op->at.param_move, op->op->op->n_params));
@@ -469,7 +469,7 @@ static json_t *plan_op_json(Writer *w, const PlanOp *op)
     return object;
 }
 
-static json_t *layout_json(Writer *w, const PlanOp *first)
+static json_t *layout_json(ManifestWriter *w, const PlanOp *first)
 {
     const Layout *layout = first->at.layout;
     json_t *object = json_object(), *meshes = json_array();
@@ -487,7 +487,7 @@ static json_t *layout_json(Writer *w, const PlanOp *first)
     return object;
 }
 
-static json_t *layouts_json(Writer *w)
+static json_t *layouts_json(ManifestWriter *w)
 {
     json_t *array = json_array(), *layout = NULL;
     for (int i = 0; i < w->plan->ops.n; i++) {
@@ -503,7 +503,7 @@ static json_t *layouts_json(Writer *w)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static void put_build(Writer *w, json_t *root, const ManifestBuild *build)
+static void put_build(ManifestWriter *w, json_t *root, const ManifestBuild *build)
 {
     json_t *options = json_array();
     for (int i = 0; i < build->n_options; i++)
@@ -518,7 +518,7 @@ static void put_build(Writer *w, json_t *root, const ManifestBuild *build)
     put(w, root, "ptx_sha256", hex(w, build->ptx));
 }
 
-static json_t *certificate_json(Writer *w, const Certificate *certificate)
+static json_t *certificate_json(ManifestWriter *w, const Certificate *certificate)
 {
     Text json = {.arena = w->arena};
     proof_json(w->plan->dag, certificate, &json);
@@ -528,7 +528,7 @@ static json_t *certificate_json(Writer *w, const Certificate *certificate)
 bool manifest_write(const Sources *sources, const Plan *plan, const Emitted *emitted,
                     const Certificate *certificate, const ManifestBuild *build, Text *out)
 {
-    Writer w = {.plan = plan, .contract = plan->dag->contract, .emitted = emitted,
+    ManifestWriter w = {.plan = plan, .contract = plan->dag->contract, .emitted = emitted,
                 .arena = out->arena};
     json_t *root = json_object();
     put_build(&w, root, build);

@@ -8,21 +8,21 @@
 #include <jansson.h>
 
 /* jansson gives NULL when memory is short, and the setters pass that on: one flag remembers it. */
-typedef struct Writer {
+typedef struct ManifestWriter {
     const Plan *plan;
     const Contract *contract;
     const Emitted *emitted;
     Arena *arena;
     bool failed;
-} Writer;
+} ManifestWriter;
 
-static inline void put(Writer *w, json_t *object, const char *key, json_t *value)
+static inline void put(ManifestWriter *w, json_t *object, const char *key, json_t *value)
 {
     if (json_object_set_new(object, key, value) != 0)
         w->failed = true;
 }
 
-static inline void push(Writer *w, json_t *array, json_t *value)
+static inline void push(ManifestWriter *w, json_t *array, json_t *value)
 {
     if (json_array_append_new(array, value) != 0)
         w->failed = true;
@@ -38,7 +38,7 @@ static inline json_t *integer(i64 n)
     return json_integer((json_int_t)n);
 }
 
-static inline json_t *integers(Writer *w, const int *v, int n)
+static inline json_t *integers(ManifestWriter *w, const int *v, int n)
 {
     json_t *array = json_array();
     for (int i = 0; i < n; i++)
@@ -46,7 +46,7 @@ static inline json_t *integers(Writer *w, const int *v, int n)
     return array;
 }
 
-static inline json_t *pair(Writer *w, i64 a, i64 b)
+static inline json_t *pair(ManifestWriter *w, i64 a, i64 b)
 {
     json_t *array = json_array();
     push(w, array, integer(a));
@@ -55,8 +55,8 @@ static inline json_t *pair(Writer *w, i64 a, i64 b)
 }
 
 /* T of manifest_write.h. */
-json_t *manifest_tensor_json(Writer *w, const Tensor *tensor);
+json_t *manifest_tensor_json(ManifestWriter *w, const Tensor *tensor);
 /* M, or null. */
-json_t *manifest_model_json(Writer *w);
+json_t *manifest_model_json(ManifestWriter *w);
 
 #endif

@@ -1,14 +1,14 @@
 /* The manifest's "model": clause 13's statements by index. */
 #include "manifest_write_impl.h"
 
-static json_t *tensor_named(Writer *w, const Tensor *tensor, Str name)
+static json_t *tensor_named(ManifestWriter *w, const Tensor *tensor, Str name)
 {
     json_t *object = manifest_tensor_json(w, tensor);
     put(w, object, "name", text(name));
     return object;
 }
 
-static json_t *values_json(Writer *w, const Model *model)
+static json_t *values_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->values.n; i++) {
@@ -22,12 +22,12 @@ static json_t *values_json(Writer *w, const Model *model)
     return array;
 }
 
-static json_t *f64_json(Writer *w, double value)
+static json_t *f64_json(ManifestWriter *w, double value)
 {
     return text(str_format(w->arena, "%016llx", iso_f64_bits(value)));
 }
 
-static json_t *rope_json(Writer *w, const IsoRope *rope)
+static json_t *rope_json(ManifestWriter *w, const IsoRope *rope)
 {
     static const char *const scalings[] = {"default", "linear", "llama3", "yarn"};
     json_t *object = json_object();
@@ -45,7 +45,7 @@ static json_t *rope_json(Writer *w, const IsoRope *rope)
     return object;
 }
 
-static json_t *tables_json(Writer *w, const Model *model)
+static json_t *tables_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->tables.n; i++) {
@@ -59,7 +59,7 @@ static json_t *tables_json(Writer *w, const Model *model)
     return array;
 }
 
-static json_t *caches_json(Writer *w, const Model *model)
+static json_t *caches_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->caches.n; i++) {
@@ -74,7 +74,7 @@ static json_t *caches_json(Writer *w, const Model *model)
     return array;
 }
 
-static json_t *weights_json(Writer *w, const Model *model)
+static json_t *weights_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->weights.n; i++) {
@@ -88,7 +88,7 @@ static json_t *weights_json(Writer *w, const Model *model)
     return array;
 }
 
-static json_t *repeats_json(Writer *w, const Model *model)
+static json_t *repeats_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->repeats.n; i++) {
@@ -101,7 +101,7 @@ static json_t *repeats_json(Writer *w, const Model *model)
     return array;
 }
 
-static json_t *statements_json(Writer *w, const Model *model)
+static json_t *statements_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->statements.n; i++) {
@@ -123,7 +123,7 @@ static json_t *statements_json(Writer *w, const Model *model)
     return array;
 }
 
-static json_t *outputs_json(Writer *w, const Model *model)
+static json_t *outputs_json(ManifestWriter *w, const Model *model)
 {
     json_t *array = json_array();
     for (int i = 0; i < model->outputs.n; i++) {
@@ -135,7 +135,7 @@ static json_t *outputs_json(Writer *w, const Model *model)
     return array;
 }
 
-json_t *manifest_model_json(Writer *w)
+json_t *manifest_model_json(ManifestWriter *w)
 {
     const Model *model = w->contract->model;
     if (!model)

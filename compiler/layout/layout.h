@@ -75,11 +75,12 @@ typedef struct Part {
 } Part;
 
 /* Refuses (ISO4xxx, on the layout) cuts inside a node with the legal degrees, degrees that do not
- * divide, cuts of axes that the op holds at an index, and moves the table refuses. Warns (-Wroots)
- * where a rank owns more than one root. */
-/* The checks alone, before movement is known: true if the op's cuts are legal. */
+ * divide, and cuts of axes that the op holds at an index. Warns (-Wroots) where a rank owns more
+ * than one root. `at` has cut and finish; movement need not be known. */
 bool layout_check(const Contract *contract, const OpDag *op, const OpLayout *at, Arena *arena,
                   Diags *diags);
+/* Applies the layout to the op: layout_check, and then what must move; refuses moves that the table
+ * refuses. layout NULL: one rank. */
 bool layout_apply(const Contract *contract, const OpDag *op, const Layout *layout, OpLayout *out,
                   Arena *arena, Diags *diags);
 

@@ -143,7 +143,9 @@ static bool has_own_slots(const Kernel *kernel)
            (kernel->family == FAMILY_JOIN && kernel->join.of == FAMILY_ROW && !kernel->row.columns);
 }
 
-/* The kernel of one rank from a row count on; -1 none needed, -2 refused. */
+enum { NO_KERNEL = -1, REFUSED = -2 };
+
+/* The kernel of one rank from a row count on; NO_KERNEL: none is needed. */
 static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, int rank,
                        const Schedule *schedule, i64 rows)
 {
@@ -152,7 +154,7 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
     RankPlan plan = {.at = &op->at, .roots = shape->roots, .part = op->part_of_rank[rank],
                      .roots_out = op->at.any_reduced, .rows = rows};
     if (is_empty(builder->dag->contract, op->op, &plan.part))
-        return -1;
+        return NO_KERNEL;
     bool by_row = kernel.family == FAMILY_ROW || kernel.family == FAMILY_TOP;
     bool fits = kernel.family == FAMILY_GEMM ? plan_gemm_rank(&planner, &plan, &kernel)
                 : by_row                     ? plan_row_rank(&planner, &plan, &kernel)
@@ -161,7 +163,7 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
         fits = plan_own_slots(&planner, &kernel, &plan.part);
     if (!fits) {
         refuse_layout(builder, op, planner.reason);
-        return -2;
+        return REFUSED;
     }
     if (kernel.family != FAMILY_GEMM ||
         plan_schedule(&planner, schedule, rows, &plan.part, &kernel))
@@ -170,7 +172,7 @@ static int rank_kernel(Builder *builder, const Shape *shape, const PlanOp *op, i
         refuse_schedule(builder, op, schedule, planner.reason);
     else
         refuse_layout(builder, op, planner.reason);
-    return -2;
+    return REFUSED;
 }
 
 /* ---- variants -------------------------------------------------------------------------------- */
@@ -247,7 +249,7 @@ static bool make_variant(Builder *builder, const Shape *shape, PlanOp *op, i64 f
                      arena_array(builder->arena, int, op->at.ranks)};
     for (int r = 0; r < op->at.ranks; r++) {
         out->kernel_of_rank[r] = rank_kernel(builder, shape, op, r, schedule, from);
-        if (out->kernel_of_rank[r] == -2)
+        if (out->kernel_of_rank[r] == REFUSED)
             return false;
     }
     return true;

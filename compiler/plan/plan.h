@@ -278,10 +278,11 @@ typedef struct Plan {
     VEC(PlanOp) ops;       /* per layout, per op, in order; layouts[0] of the contract first */
 } Plan;
 
-/* only: restrict to one layout, or NULL for all. A contract without layouts has one rank. */
+/* only: restrict to one layout, or NULL for all. A contract without layouts has one rank. An op
+ * that no kernel family takes is refused (ISO5201) with one note per family. */
 bool plan_build(const Dag *dag, const Layout *only, Plan *plan, Arena *arena, Diags *diags);
 
-/* An op that no kernel family takes is refused (ISO5001) with one note per family. */
+/* For people and goldens: a line for each op, layout and row count, then the kernels. */
 void plan_print(const Plan *plan, Text *out);
 /* The plan in full, as JSON, for evaluators that know nothing of the contract's trees: layouts,
  * parts, operands, leaves, join programs, epilogues. tests/planeval/README.md states the format. */

@@ -7,7 +7,7 @@
 
 typedef struct Obligation {
     Str op, layout, schedule; /* schedule: "rows 1..64 kernel 3" */
-    Str what;                 /* the obligation's name: tree, epilogue, coverage, movement */
+    Str what;                 /* the obligation's name: README.md lists them */
     bool holds;
     Str detail;               /* what was compared; on failure the first difference */
     Digest contract, plan;    /* the two terms */
@@ -19,7 +19,7 @@ typedef struct Certificate {
     int failed;
 } Certificate;
 
-/* Fails (ISO49xx) if an obligation does not hold: that is a defect of the compiler. */
+/* Fails (ISO4901) if an obligation does not hold: that is a defect of the compiler. */
 bool proof_check(const Plan *plan, Certificate *certificate, Arena *arena, Diags *diags);
 /* JSON; the schema is compiler/proof/certificate.schema.json, restated in README. */
 void proof_json(const Dag *dag, const Certificate *certificate, Text *out);

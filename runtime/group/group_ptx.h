@@ -36,9 +36,10 @@ typedef struct DeviceCopy {
 
 enum { DEVICE_COPIES = 32 };
 
-/* report = kind << 56 | rank << 32 | tag */
+/* `early` of a sync. */
 enum { SYNC_AFTER = 0, SYNC_ONCE = 1, SYNC_BEFORE = 2 };
 
+/* The kind in a report, kind << 56 | rank << 32 | tag. */
 enum { SYNC_LOST = 1, SYNC_LATE = 2, SYNC_DISORDER = 3 };
 
 #endif
