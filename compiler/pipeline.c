@@ -50,7 +50,11 @@ static void no_such_layout(Pipeline *p)
     Text names = {.arena = p->front};
     for (int i = 0; i < p->contract.n_layouts; i++)
         text_printf(&names, "%s%.*s", i ? ", " : "", STR_FMT(p->contract.layouts[i].name.text));
-    diag_note(&p->diags, d, "its layouts: %.*s", STR_FMT(text_str(&names)));
+    if (names.n)
+        diag_note(&p->diags, d, "its layouts: %.*s", STR_FMT(text_str(&names)));
+    else
+        diag_note(&p->diags, d, "it has no layouts: leave --layout out, or declare one, "
+                                "layout %.*s { ... }", STR_FMT(name));
     p->outcome = OUTCOME_USAGE;
 }
 

@@ -192,40 +192,106 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     }
 }
 
+/* ---- commands and their operands ------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    Command command;
+    int operands;
+    const char *takes;
+} commands[] = {
+    {"explain", COMMAND_EXPLAIN, 2, "FILE OP"},     {"diff", COMMAND_DIFF, 2, "A B"},
+    {"import", COMMAND_IMPORT, 1, "CONFIG"},        {"verify", COMMAND_VERIFY, 1, "CUBIN"},
+    {"prove", COMMAND_PROVE, 1, "CUBIN"},           {"run", COMMAND_RUN, 1, "CUBIN"},
+    {"score", COMMAND_SCORE, 1, "CUBIN"},           {"trace-diff", COMMAND_TRACE_DIFF, 2, "A B"},
+    {NULL, COMMAND_COMPILE, 1, "FILE"}, /* no word stands for it */
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
 static Command read_command(const char *word)
 {
-    static const struct {
-        const char *name;
-        Command command;
-    } commands[] = {
-        {"explain", COMMAND_EXPLAIN}, {"diff", COMMAND_DIFF}, {"verify", COMMAND_VERIFY},
-        {"import", COMMAND_IMPORT}, {"prove", COMMAND_PROVE}, {"run", COMMAND_RUN},
-        {"score", COMMAND_SCORE},
-        {"trace-diff", COMMAND_TRACE_DIFF}};
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(commands[i].name, word) == 0)
-            return commands[i].command;
-    return COMMAND_COMPILE;
+    int i = 0;
+    while (commands[i].name && strcmp(commands[i].name, word))
+        i++;
+    return commands[i].command;
 }
 
-static bool check_operands(Options *o, Str *problem, Arena *arena)
+/* A file that is no file may be a command, misspelt. */
+static const char *nearest_command(const char *word)
 {
-    static const int wanted[] = {[COMMAND_COMPILE] = 1, [COMMAND_EXPLAIN] = 2, [COMMAND_DIFF] = 2,
-                                 [COMMAND_IMPORT] = 1,
-                                 [COMMAND_VERIFY] = 1, [COMMAND_PROVE] = 1,
-                                 [COMMAND_RUN] = 1, [COMMAND_SCORE] = 1,
-                                 [COMMAND_TRACE_DIFF] = 2,
-                                 [COMMAND_HELP] = 0};
-    if (o->command == COMMAND_CODE || o->command == COMMAND_VERSION || o->command == COMMAND_HELP)
+    for (int i = 0; commands[i].name; i++)
+        if (str_distance(str_of(word), str_of(commands[i].name)) <= 2)
+            return commands[i].name;
+    return NULL;
+}
+
+static bool check_operands(const Options *o, Str *problem, Arena *arena)
+{
+    int i = 0;
+    while (i < COMMANDS && commands[i].command != o->command)
+        i++;
+    if (i == COMMANDS || o->n_operands == commands[i].operands) /* --help and such take any */
         return true;
-    if (o->n_operands == wanted[o->command])
-        return true;
+    const char *name = commands[i].name, *near = NULL;
+    if (!name && o->n_operands > 1)
+        near = nearest_command(o->operand[0]);
     if (o->n_operands == 0)
         *problem = STR("no file is named");
+    else if (near)
+        *problem = str_format(arena, "`%s` is no command; did you mean `%s`?", o->operand[0], near);
     else
-        *problem = str_format(arena, "%d operands are given, %d wanted", o->n_operands,
-                              wanted[o->command]);
+        *problem = str_format(arena, "`isoc%s%s` takes %s, and %d operand%s given",
+                              name ? " " : "", name ? name : "", commands[i].takes, o->n_operands,
+                              o->n_operands == 1 ? " is" : "s are");
     return false;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* "ast, dag, plan, ..." */
+static const char *kinds_text(Arena *arena)
+{
+    Text text = {.arena = arena};
+    for (int i = 0; i < OUTPUT_COUNT; i++)
+        text_printf(&text, "%s%s", i ? ", " : "", output_name((Output)i));
+    return text_str(&text).s;
+}
+
+/* What may stand where a value was not understood. */
+static const char *values_of(const Options *o, int option, Arena *arena)
+{
+    switch (option) {
+    case 'j': return "a number of threads, 1 to 1024";
+    case 'W': return str_format(arena, "error, or with or without no-: %.*s",
+                                STR_FMT(diag_options(arena))).s;
+    case 'M': return "D, or F and a file";
+    case LONG_EMIT: return kinds_text(arena);
+    case LONG_DIAGNOSTICS: return "text or json";
+    case LONG_DEVICE:
+        return o->command == COMMAND_RUN || o->command == COMMAND_SCORE ? "cpu or cuda"
+                                                                        : "cpu or ptx";
+    case LONG_TOKENS: return "a whole number from 1";
+    case LONG_SEED: return "a whole number from 0";
+    case LONG_TEMPERATURE: return "a number from 0";
+    default: return NULL;
+    }
+}
+
+static Str option_problem(const Options *o, int option, const char *at, Arena *arena)
+{
+    const char *values = option == ':' || option == '?' ? NULL : values_of(o, option, arena);
+    if (option == ':')
+        return str_format(arena, "option `%s` lacks its value", at);
+    if (!values)
+        return str_format(arena, "option `%s` is not understood", at);
+    const char *name = NULL;
+    for (int i = 0; long_options[i].name; i++)
+        if (long_options[i].val == option)
+            name = long_options[i].name;
+    Str given = name ? str_format(arena, "--%s=%s", name, optarg)
+                     : str_format(arena, "-%c%s", option, optarg);
+    return str_format(arena, "`%.*s` is not understood; it takes %s", STR_FMT(given), values);
 }
 
 bool options_read(int argc, char **argv, Options *o, Str *problem, Arena *arena)
@@ -240,8 +306,7 @@ bool options_read(int argc, char **argv, Options *o, Str *problem, Arena *arena)
     while ((option = getopt_long(argc, argv, ":o:vj:W:M:", long_options, NULL)) != -1) {
         const char *at = argv[optind - 1];
         if (option == ':' || option == '?' || !read_option(o, option, argc, argv, arena)) {
-            *problem = str_format(arena, option == ':' ? "option `%s` lacks its value"
-                                                       : "option `%s` is not understood", at);
+            *problem = option_problem(o, option, at, arena);
             return false;
         }
     }

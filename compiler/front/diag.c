@@ -131,7 +131,7 @@ const char *diag_clause(DiagId id)
 }
 
 /* ROOTS is switched by -Wroots, SLOW_TILE by -Wslow-tile. */
-Str diag_option(Arena *arena, DiagId id)
+static Str option_of(Arena *arena, DiagId id)
 {
     Str name = str_copy(arena, str_of(registry[id].id));
     char *s = (char *)name.s;
@@ -140,11 +140,21 @@ Str diag_option(Arena *arena, DiagId id)
     return name;
 }
 
+Str diag_options(Arena *arena)
+{
+    Text text = {.arena = arena};
+    for (int i = 0; i < DIAG_COUNT; i++)
+        if (registry[i].severity == SEV_WARNING)
+            text_printf(&text, "%s%.*s", text.n ? ", " : "",
+                        STR_FMT(option_of(arena, (DiagId)i)));
+    return text_str(&text);
+}
+
 bool diag_enable(Diags *diags, Str option, bool on)
 {
     for (int i = 0; i < DIAG_COUNT; i++) {
         if (registry[i].severity != SEV_WARNING ||
-            !str_eq(option, diag_option(diags->arena, (DiagId)i)))
+            !str_eq(option, option_of(diags->arena, (DiagId)i)))
             continue;
         u64 bit = (u64)1 << (i % 64);
         diags->enabled[i / 64] = on ? diags->enabled[i / 64] | bit : diags->enabled[i / 64] & ~bit;
@@ -336,7 +346,7 @@ static void put_headline(const Diags *diags, const Diag *diag, Text *out, const 
                 error ? "error" : "warning", c->off, c->bold, STR_FMT(diag->message), c->off,
                 registry[diag->id].number);
     if (registry[diag->id].severity == SEV_WARNING)
-        text_printf(out, ", -W%.*s", STR_FMT(diag_option(diags->arena, diag->id)));
+        text_printf(out, ", -W%.*s", STR_FMT(option_of(diags->arena, diag->id)));
     text_add(out, STR("]\n"));
 }
 

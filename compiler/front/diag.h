@@ -13,7 +13,7 @@ typedef enum DiagId {
     DIAG_COUNT
 } DiagId;
 
-typedef enum Severity { SEV_ERROR, SEV_WARNING, SEV_NOTE } Severity;
+typedef enum Severity { SEV_ERROR, SEV_WARNING } Severity;
 
 typedef struct DiagLabel {
     Span span;
@@ -55,11 +55,13 @@ void diag_fix(Diags *diags, Diag *diag, Span span, const char *format, ...)
 Str diag_code(Arena *arena, DiagId id);
 /* The clause of grammar/LANGUAGE.md that the message rests on. */
 const char *diag_clause(DiagId id);
-/* A warning's option: "roots" for -Wroots, -Wno-roots. False when no warning has that name. */
-Str diag_option(Arena *arena, DiagId id);
+/* "roots, unused, ..." */
+Str diag_options(Arena *arena);
+/* By a warning's option: "roots" for -Wroots, -Wno-roots. False when no warning has that name. */
 bool diag_enable(Diags *diags, Str option, bool on);
-/* True and the registry's entry for "ISO1203"; title, clause and explanation for --explain. */
+/* The row of a code, "ISO1203"; false where there is none. */
 bool diag_lookup(Str code, DiagId *id);
+/* Title, clause and explanation, for --explain. */
 Str diag_explanation(Arena *arena, DiagId id);
 
 /* The messages by file and line; `list` has room for diags->list.n. Returns their number. */
