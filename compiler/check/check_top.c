@@ -182,11 +182,12 @@ static void check_target(Choosing *t)
                                  "%.*s; -> chosen: %.*s[tokens, picks]", STR_FMT(of), STR_FMT(of));
 }
 
-static void misfit(Choosing *t, const char *key, const char *message, i64 a, i64 b)
+static void misfit(Choosing *t, const char *key, const char *way, const char *message, i64 a, i64 b)
 {
     const AstSetting *s = setting_of(t, key);
-    fault(t->c, DIAG_BLOCK_SETTING, s ? s->span : t->block->form.span, message, (long long)a,
-          (long long)b);
+    Diag *d = fault(t->c, DIAG_BLOCK_SETTING, s ? s->span : t->block->form.span, message,
+                    (long long)a, (long long)b);
+    diag_note(t->c->diags, d, "%s", way);
     t->sound = false;
 }
 
@@ -196,13 +197,17 @@ static void check_counts(Choosing *t)
     const Top *top = t->out;
     i64 n = t->c->contract->axes[top->axis].size, size = n / top->groups;
     if (n % top->groups)
-        misfit(t, "groups", "%lld groups do not divide %lld indices equally", top->groups, n);
+        misfit(t, "groups", "write a number that divides them",
+               "%lld groups do not divide %lld indices equally", top->groups, n);
     else if (top->keep > top->groups)
-        misfit(t, "keep", "%lld groups are kept of %lld", top->keep, top->groups);
+        misfit(t, "keep", "write a number up to that of the groups", "%lld groups are kept of %lld",
+               top->keep, top->groups);
     else if (top->group_sum > size)
-        misfit(t, "group_sum", "the sum of %lld of a group's %lld", top->group_sum, size);
+        misfit(t, "group_sum", "write a number up to a group's length; 1 is its greatest score",
+               "a group's score sums its %lld first, and a group has %lld", top->group_sum, size);
     else if (top->keep * size < top->k)
-        misfit(t, "keep", "the groups that are kept have %lld indices, and a token has %lld slots",
+        misfit(t, "keep", "keep more groups, or give the sparse axis fewer slots",
+               "the groups that are kept have %lld indices, and a token has %lld slots",
                top->keep * size, top->k);
 }
 
