@@ -233,7 +233,6 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     read_atom_list(r, json_object_get(object, "rows"), "rows", &spec->gemm.rows);
     spec->values = (int)get_int(r, object, "values", 1, 8);
     read_chosen(r, object, spec);
-    spec->values = (int)get_int(r, object, "values", 1, 3);
     read_groups(r, object, spec);
 }
 

@@ -1,5 +1,5 @@
-/* libiso without a GPU: the CPU device, every refusal, tables by coordinates, hostile manifests;
- * and what the launchers would send to a device, by a driver that only takes notes. */
+/* libiso without a GPU: the CPU device, every refusal, tables by coordinates; and what launchers
+ * would send to a device, by a driver that only takes notes. */
 #include "artefact.h"
 
 #include "module.h"
@@ -7,7 +7,6 @@
 #include "device/iso_abi.cuh"
 #include "device/iso_num.cuh"
 
-#include <jansson.h>
 #include <stdio.h>
 
 static const char contract[] =
@@ -518,146 +517,6 @@ START_TEST(workspaces_are_checked)
 }
 END_TEST
 
-/* ---- hostile manifests ---- */
-
-/* Everything that a program may ask of a manifest that was taken, down to the launches. */
-static void use_all(const Manifest *manifest, Box *box)
-{
-    static _Alignas(256) char workspace[1 << 20];
-    static const int32_t zeros[ROWS];
-    CuFunction *functions = calloc((size_t)manifest->n_kernels + 1, sizeof *functions);
-    iso_module module = {.manifest = (Manifest *)manifest, .device = ISO_CUDA, .driver = &notes,
-                         .functions = functions, .multiprocessors = 132};
-    for (int i = 0; i < manifest->n_kernels; i++)
-        functions[i] = (CuFunction)(void *)&manifest->kernels[i].family;
-    for (int l = 0; l < manifest->n_layouts; l++)
-        for (int i = 0; i < manifest->layouts[l].n_ops; i++) {
-            const MfLayoutOp *at = &manifest->layouts[l].ops[i];
-            iso_op op = {&module, &manifest->layouts[l], at, &manifest->ops[at->op],
-                         manifest->layouts[l].ranks - 1};
-            iso_tensor tensors[128] = {{0}};
-            int n = op.op->n_params + op.op->n_results;
-            const void *sources[8] = {workspace, workspace, workspace, workspace};
-            iso_run run = {.rows = ROWS, .positions = zeros, .sequences = zeros,
-                           .workspace = workspace, .workspace_bytes = sizeof workspace};
-            int64_t origin[ISO_MAX_AXES];
-            size_t bytes;
-            for (int phase = ISO_PHASE_RUN; phase <= ISO_PHASE_JOIN; phase++) {
-                for (int t = 0; t < n && t < 128; t++) {
-                    iso_op_tensor(&op, (iso_phase)phase, ROWS, t, &tensors[t], NULL);
-                    iso_op_origin(&op, (iso_phase)phase, ROWS, t, origin);
-                    tensors[t].data = box->data[0];
-                }
-                if (phase == ISO_PHASE_RUN)
-                    iso_op_run(&op, tensors, n, &run);
-                else if (phase == ISO_PHASE_PART)
-                    iso_op_part(&op, tensors, n, workspace, &run);
-                else if (op.layout->ranks <= 8)
-                    iso_op_join(&op, sources, op.layout->ranks, tensors, n, &run);
-            }
-            iso_op_roots(&op, ROWS, &bytes);
-            iso_op_workspace(&op, ROWS, 0, &bytes);
-        }
-    free(functions);
-}
-
-typedef struct Mutation {
-    Box *box;
-    json_t *root;
-    int tried, taken;
-} Mutation;
-
-static void try_manifest(Mutation *m)
-{
-    char *text = json_dumps(m->root, JSON_COMPACT);
-    Manifest *manifest;
-    ck_assert_ptr_nonnull(text);
-    m->tried++;
-    if (manifest_read(text, strlen(text), &manifest) == ISO_OK) {
-        m->taken++;
-        use_all(manifest, m->box);
-        manifest_free(manifest);
-    }
-    free(text);
-}
-
-static json_t *other_value(int which)
-{
-    switch (which) {
-    case 0:
-        return json_null();
-    case 1:
-        return json_integer(-1);
-    case 2:
-        return json_integer(0);
-    case 3:
-        return json_integer(7);
-    case 4:
-        return json_integer(INT64_MAX);
-    case 5:
-        return json_string("every_family");
-    case 6:
-        return json_array();
-    default:
-        return json_object();
-    }
-}
-
-enum { OTHERS = 8 };
-
-/* Every value of the tree replaced, one at a time, by values of every kind. */
-static void mutate(Mutation *m, json_t *value)
-{
-    const char *key;
-    json_t *child;
-    void *next;
-    json_object_foreach_safe(value, next, key, child)
-    {
-        if (!strcmp(key, "certificate") || !strcmp(key, "census") || !strcmp(key, "sources"))
-            continue;
-        char *name = strdup(key); /* the key goes with the member */
-        json_incref(child);
-        for (int i = 0; i < OTHERS; i++) {
-            json_object_set_new(value, name, other_value(i));
-            try_manifest(m);
-        }
-        json_object_set_new(value, name, child);
-        mutate(m, child);
-        free(name);
-    }
-    for (size_t k = 0; k < json_array_size(value) && k < 2; k++) {
-        child = json_incref(json_array_get(value, k));
-        for (int i = 0; i < OTHERS; i++) {
-            json_array_set_new(value, k, other_value(i));
-            try_manifest(m);
-        }
-        json_array_set_new(value, k, child);
-        mutate(m, child);
-    }
-    if (json_array_size(value)) {
-        child = json_incref(json_array_get(value, json_array_size(value) - 1));
-        json_array_remove(value, json_array_size(value) - 1);
-        try_manifest(m);
-        json_array_append_new(value, child);
-    }
-}
-
-START_TEST(hostile_manifests_are_refused_or_harmless)
-{
-    Mutation m = {.box = open_box()};
-    Str text = m.box->artefact.manifest;
-    m.root = json_loadb(text.s, (size_t)text.n, 0, NULL);
-    json_object_del(m.root, "certificate");
-    try_manifest(&m);
-    ck_assert_int_eq(m.taken, 1);
-    mutate(&m, m.root);
-    ck_assert_int_gt(m.tried, 2000);
-    ck_assert_int_gt(m.tried - m.taken, m.tried / 2);
-    json_decref(m.root);
-    close_box(m.box);
-}
-END_TEST
-
 START_TEST(damaged_bytes_never_load)
 {
     Box *box = open_box();
@@ -693,7 +552,6 @@ Suite *runtime_suite(void)
     tcase_add_test(tests, launches_pass_coordinates_and_live_rows);
     tcase_add_test(tests, tables_are_strided_along_the_tokens);
     tcase_add_test(tests, workspaces_are_checked);
-    tcase_add_test(tests, hostile_manifests_are_refused_or_harmless);
     tcase_add_test(tests, damaged_bytes_never_load);
     suite_add_tcase(suite, tests);
     return suite;
