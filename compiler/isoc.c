@@ -9,13 +9,16 @@ _Static_assert((int)ISOC_ERROR_MEMORY == (int)OUTCOME_MEMORY, "one set of codes"
 
 isoc_status isoc_compile_file(const char *path, const isoc_options *options, isoc_result *result)
 {
+    if (result)
+        *result = (isoc_result){0};
+    if (!path || !result || (options && options->size != sizeof *options))
+        return ISOC_ERROR_USAGE;
     PipelineInput input = {.path = str_of(path), .reader = reader_disk()};
     if (options) {
         input.arch = options->arch;
         input.layout = options->layout;
         input.cache = options->cache_dir;
     }
-    *result = (isoc_result){0};
     Pipeline *p = malloc(sizeof *p);
     if (!p || !pipeline_open(p, &input)) {
         free(p);
@@ -32,6 +35,8 @@ isoc_status isoc_compile_file(const char *path, const isoc_options *options, iso
 
 void isoc_result_free(isoc_result *result)
 {
+    if (!result)
+        return;
     if (result->memory)
         pipeline_close(result->memory);
     free(result->memory);
@@ -42,6 +47,8 @@ void isoc_result_free(isoc_result *result)
 isoc_status isoc_cubin_manifest(const void *cubin, size_t size, const char **json,
                                 size_t *json_size, bool *intact)
 {
+    if (!cubin || !json || !json_size || !intact)
+        return ISOC_ERROR_USAGE;
     Str bytes = {cubin, size > INT32_MAX ? -1 : (int)size}, manifest;
     if (bytes.n < 0 || artifact_manifest(bytes, &manifest))
         return ISOC_ERROR_ARTIFACT;

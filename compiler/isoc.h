@@ -14,11 +14,11 @@
 extern "C" {
 #endif
 
-/* Values are the exit codes of the command. */
+/* The first seven are the exit codes of the command. */
 typedef enum isoc_status {
     ISOC_OK = 0,
     ISOC_ERROR_CONTRACT = 1,
-    ISOC_ERROR_USAGE = 2,     /* an unknown layout or op, a file that cannot be read */
+    ISOC_ERROR_USAGE = 2,     /* an unknown layout or op, a file that cannot be read, NULL */
     ISOC_ERROR_TOOLCHAIN = 3, /* NVRTC is missing or refused the text */
     ISOC_BITS_DIFFER = 4,
     ISOC_INCONCLUSIVE = 5,
@@ -33,7 +33,7 @@ typedef struct isoc_options {
     const char *arch;       /* NULL: "sm_90a" */
     const char *layout;     /* NULL: all of the contract's */
     const char *cache_dir;  /* NULL: $ISOC_CACHE, else the user's cache folder; "": none */
-    int jobs;               /* 0: one per processor; the output does not depend on it */
+    int jobs;               /* threads at most, 0: any number; the output does not depend on it */
 } isoc_options;
 
 typedef struct isoc_result {

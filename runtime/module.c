@@ -203,9 +203,10 @@ static iso_status open_module(iso_module *module, const void *data, size_t size,
 iso_status iso_module_load_data(iso_module **module, const void *data, size_t size,
                                 const iso_config *config)
 {
+    if (module)
+        *module = NULL;
     if (!module || !data)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_module_load: module and data must not be NULL");
-    *module = NULL;
     if (config && config->size != sizeof(iso_config))
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_config.size is %zu, this library's is %zu",
                         config->size, sizeof(iso_config));
@@ -266,9 +267,10 @@ static iso_status compile_and_load(iso_module **module, const char *path, const 
 
 iso_status iso_module_load(iso_module **module, const char *path, const iso_config *config)
 {
+    if (module)
+        *module = NULL;
     if (!module || !path)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_module_load: module and path must not be NULL");
-    *module = NULL;
     if (is_contract(path))
         return compile_and_load(module, path, config);
     unsigned char *data = NULL;

@@ -49,9 +49,10 @@ static iso_status find_layout(const Manifest *manifest, const iso_layout *wanted
 iso_status iso_op_get(const iso_module *module, const char *name, const iso_layout *layout,
                       const iso_op **op)
 {
+    if (op)
+        *op = NULL;
     if (!module || !name || !op)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_get: module, name and op must not be NULL");
-    *op = NULL;
     const MfLayout *at = NULL;
     iso_status status = find_layout(module->manifest, layout, &at);
     if (status)
@@ -88,6 +89,8 @@ static iso_status check_rows(const iso_op *op, iso_phase phase, int64_t rows)
         return iso_fail(ISO_INVALID_ARGUMENT, "the op is NULL");
     if (rows < 0 || rows > INT32_MAX)
         return iso_fail(ISO_INVALID_ARGUMENT, "%" PRId64 " rows; need 0 to %d", rows, INT32_MAX);
+    if ((unsigned)phase > ISO_PHASE_JOIN)
+        return iso_fail(ISO_INVALID_ARGUMENT, "phase %d is none of iso_phase", (int)phase);
     if (phase == ISO_PHASE_JOIN && op->at->join < 0)
         return iso_fail(ISO_NO_JOIN, "op %s in layout %s needs no join", op->op->name,
                         op->layout->name);
@@ -101,7 +104,9 @@ iso_status iso_op_tensor(const iso_op *op, iso_phase phase, int64_t rows, int in
     if (status)
         return status;
     int n = op->op->n_params + op->op->n_results;
-    if (!tensor || index < 0 || index >= n)
+    if (!tensor)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_tensor: tensor is NULL");
+    if (index < 0 || index >= n)
         return iso_fail(ISO_BAD_COUNT, "op %s has tensors 0 to %d, not %d", op->op->name, n - 1,
                         index);
     const MfTensor *declared = &op->op->tensors[index];
@@ -140,6 +145,8 @@ iso_status iso_op_origin(const iso_op *op, iso_phase phase, int64_t rows, int in
 {
     iso_tensor tensor;
     iso_status status = iso_op_tensor(op, phase, rows, index, &tensor, NULL);
+    if (!status && !origin)
+        status = iso_fail(ISO_INVALID_ARGUMENT, "iso_op_origin: origin is NULL");
     for (int i = 0; !status && i < tensor.n_axes; i++)
         origin[i] = axis_origin(op, op_part(op, phase), &op->op->tensors[index].axes[i], rows);
     return status;
@@ -322,7 +329,9 @@ iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const 
 iso_status iso_op_part(const iso_op *op, const iso_tensor *tensors, int n, void *roots,
                        const iso_run *run)
 {
-    if (op && op->at->join < 0)
+    if (!op)
+        return iso_fail(ISO_INVALID_ARGUMENT, "the op is NULL");
+    if (op->at->join < 0)
         return iso_fail(ISO_NO_JOIN, "op %s in layout %s needs no join", op->op->name,
                         op->layout->name);
     if (!roots || (uintptr_t)roots % 256)

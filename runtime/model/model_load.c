@@ -149,13 +149,14 @@ static iso_status check_arguments(const iso_module *module, const iso_model_conf
 iso_status iso_model_load(iso_model **model, const iso_module *module,
                           const iso_model_config *config)
 {
+    if (model)
+        *model = NULL;
     iso_status status = check_arguments(module, config);
     if (!status && (!model || !config->weights))
         status = iso_fail(ISO_INVALID_ARGUMENT, "iso_model_load: model and weights must not be "
                                                 "NULL");
     if (status)
         return status;
-    *model = NULL;
     iso_model *made = calloc(1, sizeof *made);
     if (!made)
         return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a model");
