@@ -2,6 +2,7 @@
  * that its PTX has the arithmetic of the census, rounded to nearest and nothing contracted. */
 #include "emit_fixture.h"
 #include "cubin/nvrtc.h"
+#include "golden.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -313,45 +314,12 @@ static void corpus_open(Corpus *c)
     c->plan.dag = &c->dag;
 }
 
-/* The first line that differs, for the message of a failure. */
-static int first_difference(const char *a, const char *b)
-{
-    int line = 1;
-    for (; *a && *a == *b; a++, b++)
-        line += *a == '\n';
-    return *a == *b ? 0 : line;
-}
-
-static char *read_file(Arena *arena, const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return NULL;
-    char *text = arena_alloc(arena, 1 << 20);
-    size_t n = fread(text, 1, (1 << 20) - 1, file);
-    text[n] = 0;
-    fclose(file);
-    return text;
-}
-
-/* GOLDEN_UPDATE=1 writes the file instead; the change is then seen in the diff of the commit. */
 START_TEST(texts_are_the_golden_ones)
 {
-    static const char path[] = "tests/golden/emit/families.cu";
     Corpus c;
     corpus_open(&c);
     ck_assert(emit_program(&c.plan, STR("families by hand"), &c.emitted, c.arena, NULL));
-    if (getenv("GOLDEN_UPDATE")) {
-        FILE *file = fopen(path, "wb");
-        ck_assert_ptr_nonnull(file);
-        fwrite(c.emitted.program.s, 1, (size_t)c.emitted.program.n, file);
-        fclose(file);
-    }
-    const char *golden = read_file(c.arena, path);
-    ck_assert_ptr_nonnull(golden);
-    ck_assert_msg(first_difference(golden, c.emitted.program.s) == 0,
-                  "%s differs from what is emitted at line %d", path,
-                  first_difference(golden, c.emitted.program.s));
+    golden_compare("tests/golden/emit/families.cu", c.emitted.program, c.arena);
     arena_free(c.arena);
 }
 END_TEST

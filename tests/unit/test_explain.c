@@ -1,4 +1,4 @@
-/* Drawings against tests/golden/explain. ISO_GOLDEN=write renews the files; read the difference. */
+/* Drawings against tests/golden/explain. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "explain/explain.h"
 #include "front.h"
+#include "golden.h"
 
 static const char text[] =
     "contract c version 1; numerics sm_90;\n"
@@ -85,37 +86,12 @@ static const Drawing drawings[] = {
     {"route", NULL},  {"expert", "ep"}, {"combine", "ep"},
 };
 
-static char *read_all(const char *path)
-{
-    static char bytes[1 << 16];
-    FILE *file = fopen(path, "rb");
-    size_t n = file ? fread(bytes, 1, sizeof bytes - 1, file) : 0;
-    bytes[n] = 0;
-    if (file)
-        fclose(file);
-    return bytes;
-}
-
 /* Fingerprints follow the functions' text, drawings do not. */
 static void hide_fingerprint(char *drawn)
 {
     char *at = strstr(drawn, "fingerprint ");
     ck_assert_ptr_nonnull(at);
     memset(at + strlen("fingerprint "), '.', 64);
-}
-
-static void compare(const char *name, Str drawn)
-{
-    char path[200];
-    snprintf(path, sizeof path, "tests/golden/explain/%s.txt", name);
-    const char *mode = getenv("ISO_GOLDEN");
-    if (mode && !strcmp(mode, "write")) {
-        FILE *file = fopen(path, "wb");
-        ck_assert_ptr_nonnull(file);
-        fwrite(drawn.s, 1, (size_t)drawn.n, file);
-        fclose(file);
-    }
-    ck_assert_str_eq(drawn.s, read_all(path));
 }
 
 START_TEST(drawings_are_as_recorded)
@@ -142,7 +118,8 @@ START_TEST(drawings_are_as_recorded)
     hide_fingerprint(out.s);
     Str name = drawing->layout ? str_format(f.arena, "%s-%s", drawing->op, drawing->layout)
                                : str_of(drawing->op);
-    compare(name.s, text_str(&out));
+    golden_compare(str_format(f.arena, "tests/golden/explain/%s.txt", name.s).s, text_str(&out),
+                   f.arena);
     front_close(&f);
 }
 END_TEST

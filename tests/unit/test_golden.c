@@ -1,13 +1,14 @@
 /* Files under tests/golden and tests/reject, whole texts compared. A golden file is accepted: its
  * canonical syntax is in .ast, its warnings in .warn; warn-* files are planned too. A reject file,
  * named by the clause it breaks, is refused, at the latest by the plan, with the text in .err.
- * ISOC_UPDATE=1 writes what is found instead. */
+ * GOLDEN_UPDATE=1 writes what is found instead. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "front.h"
+#include "golden.h"
 #include "plan/plan.h"
 
 typedef struct Trial {
@@ -55,22 +56,6 @@ static const char *beside(Trial *r, const char *dir, const char *name, const cha
     return str_format(r->f.arena, "%s/%.*s.%s", dir, (int)strlen(name) - 4, name, suffix).s;
 }
 
-static void compare(Trial *r, const char *path, Str got)
-{
-    if (getenv("ISOC_UPDATE")) {
-        FILE *out = fopen(path, "wb");
-        ck_assert_ptr_nonnull(out);
-        fwrite(got.s, 1, (size_t)got.n, out);
-        fclose(out);
-        return;
-    }
-    Str want, resolved, reason;
-    ck_assert_msg(read_disk((void *)(uintptr_t) ".", r->f.arena, STR(""), str_of(path), &resolved,
-                            &want, &reason),
-                  "%s is missing; found\n%.*s", path, STR_FMT(got));
-    ck_assert_msg(str_eq(want, got), "%s differs; found\n%.*s", path, STR_FMT(got));
-}
-
 static int each_file(const char *dir, void (*visit)(const char *dir, const char *name))
 {
     int n = 0;
@@ -98,12 +83,14 @@ static void check_golden(const char *dir, const char *name)
 {
     Trial r;
     Front again;
-    run_file(&r, dir, name, strncmp(name, "warn-", 5) == 0);
+    bool warns = strncmp(name, "warn-", 5) == 0;
+    run_file(&r, dir, name, warns);
     ck_assert_msg(r.sound, "%s is refused:\n%s", name, front_text(&r.f));
     Str text = printed(&r.f.ast, r.f.arena);
-    compare(&r, beside(&r, dir, name, "ast"), text);
-    if (r.f.diags.list.n)
-        compare(&r, beside(&r, dir, name, "warn"), str_of(front_text(&r.f)));
+    golden_compare(beside(&r, dir, name, "ast"), text, r.f.arena);
+    ck_assert_msg(!warns == !r.f.diags.list.n, "%s gives %d messages", name, r.f.diags.list.n);
+    if (warns)
+        golden_compare(beside(&r, dir, name, "warn"), str_of(front_text(&r.f)), r.f.arena);
     front_open(&again, text.s);
     ck_assert_msg(front_parse(&again), "%s, printed, is refused:\n%s", name, front_text(&again));
     ck_assert_str_eq(printed(&again.ast, again.arena).s, text.s);
@@ -119,7 +106,7 @@ static void check_reject(const char *dir, const char *name)
     run_file(&r, dir, name, true);
     ck_assert_msg(!r.sound, "%s is accepted", name);
     ck_assert_msg(r.f.diags.errors > 0, "%s is refused without a word", name);
-    compare(&r, beside(&r, dir, name, "err"), str_of(front_text(&r.f)));
+    golden_compare(beside(&r, dir, name, "err"), str_of(front_text(&r.f)), r.f.arena);
     for (int i = 0; i < r.f.diags.list.n; i++)
         met[r.f.diags.list.v[i]->id] = true;
     front_close(&r.f);

@@ -5,6 +5,7 @@
 
 #include "emit/emit.h"
 #include "front.h"
+#include "golden.h"
 #include "proof/proof.h"
 
 #define FORM(depth, body)                                                                          \
@@ -115,28 +116,14 @@ START_TEST(a_changed_number_is_no_proof)
 }
 END_TEST
 
-/* GOLDEN_UPDATE=1 writes the file instead; the change is then seen in the diff of the commit. */
 START_TEST(the_text_is_the_golden_one)
 {
-    static const char path[] = "tests/golden/emit/attend.cu";
-    static char golden[1 << 14];
     Attention a;
     Plan plan;
     Emitted emitted;
     ck_assert(planned(&a, FORM(96, WHOLE("window 100; split 256; exp exp2.d3;")), &plan));
     ck_assert(emit_program(&plan, STR("attention"), &emitted, a.f.arena, &a.f.diags));
-    if (getenv("GOLDEN_UPDATE")) {
-        FILE *file = fopen(path, "wb");
-        ck_assert_ptr_nonnull(file);
-        fwrite(emitted.program.s, 1, (size_t)emitted.program.n, file);
-        fclose(file);
-    }
-    FILE *file = fopen(path, "rb");
-    ck_assert_ptr_nonnull(file);
-    size_t n = fread(golden, 1, sizeof golden - 1, file);
-    fclose(file);
-    golden[n] = 0;
-    ck_assert_str_eq(golden, emitted.program.s);
+    golden_compare("tests/golden/emit/attend.cu", emitted.program, a.f.arena);
     front_close(&a.f);
 }
 END_TEST
