@@ -1,11 +1,12 @@
 # isoc: builds the compiler (build/isoc), the library (build/libiso.a, .so) and their tests.
 #
 #   make demo     install what is missing, build, compile a contract, show that its layouts agree
-#   make check    every test that needs no GPU
+#   make check    every test that needs no GPU (tests/README.md)
 #   make          build only
 #
-# Also: lint, wheel (Python), san (ASan + UBSan), clang, fuzz, bench, bench-ranks, smollm2 (weights),
-# install, clean, deps. Only install writes outside build/
+# Also: lint, unit, wheel (Python), san (ASan + UBSan), clang, fuzz, mutants, replay (kernel text
+# against another revision), bench, smollm2 (weights), install, clean, deps; with a GPU gpu_suite,
+# bench-gemm, bench-attend, bench-ranks. Only install writes outside build/
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -45,8 +46,8 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz replay bench bench-gemm bench-attend \
-    bench-ranks smollm2 deps install clean
+.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz fuzzers replay bench \
+    bench-gemm bench-attend bench-ranks smollm2 deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -200,7 +201,8 @@ $(BUILD)/products.cubin: tests/bench/products.iso $(BUILD)/isoc
 	@$(BUILD)/isoc $< -o $@
 
 # The example of a sampler and a trainer.
-$(BUILD)/rollout: $(call object,$(wildcard examples/rollout/*.c)) $(BUILD)/libiso.a
+rollout_obj := $(call object,$(wildcard examples/rollout/*.c))
+$(BUILD)/rollout: $(rollout_obj) $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
@@ -225,8 +227,9 @@ $(BUILD)/attention.cubin: tests/bench/attention.iso $(BUILD)/isoc
 bench-attend: $(BUILD)/bench_attend $(BUILD)/attention.cubin
 	@$(BUILD)/bench_attend $(BUILD)/attention.cubin
 
--include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(bench_gemm_obj:.o=.d) $(bench_attend_obj:.o=.d) $(lib_obj:.o=.d) \
-    $(main_obj:.o=.d) $(unit_obj:.o=.d)
+-include $(gpu_obj:.o=.d) $(ranks_obj:.o=.d) $(bench_gemm_obj:.o=.d) $(bench_attend_obj:.o=.d) \
+    $(lib_obj:.o=.d) $(main_obj:.o=.d) $(unit_obj:.o=.d) $(rollout_obj:.o=.d) \
+    $(BUILD)/obj/tests/bench/bench_model.d
 
 # ---- tests -----------------------------------------------------------------------------------
 
@@ -255,15 +258,20 @@ clang:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/clang CC=clang all unit
 
 # libFuzzer comes with clang; the fuzzed code is built with it, apart from the ordinary objects.
-fuzz:
+fuzz: $(BUILD)/isoc
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang OPT="-O1 -g" \
-	    CPPFLAGS=-DISOC_PURIFY EXTRA="-fsanitize=fuzzer-no-link,address,undefined" fuzzers
+	    CPPFLAGS=-DISOC_PURIFY fuzzers \
+	    EXTRA="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
 	@BUILD=$(BUILD) sh tests/tools/fuzz.sh
 
 fuzzers: $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/libiso.a
 	@echo "  fuzz $@"
 	@$(CC) $(CFLAGS_ALL) $(CPPFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# Kernel text of every contract against another revision's: BASE=..., by default HEAD.
+replay: $(BUILD)/isoc
+	@BUILD=$(BUILD) sh tests/tools/replay.sh
 
 # SmolLM2-135M-Instruct's weights into build/smollm2.
 smollm2:

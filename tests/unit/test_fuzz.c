@@ -1,33 +1,17 @@
-/* The fuzzers' corpora, replayed; and front ends that run out of memory at every allocation. */
-#include <check.h>
-#include <dirent.h>
-#include <stdio.h>
+/* Texts for the fuzzer of contracts, replayed; and front ends that run out of memory at every
+ * allocation. */
+#include "replay.h"
 
 #include "../fuzz/fuzz_contract.c"
 
-static int replay(const char *dir)
+START_TEST(texts_of_contracts)
 {
-    static uint8_t bytes[1 << 16];
+    static const char *const folders[] = {"tests/fuzz/corpus/contract", "tests/reject",
+                                          "tests/golden", "tests/ptx"};
     int n = 0;
-    DIR *d = opendir(dir);
-    ck_assert_ptr_nonnull(d);
-    for (struct dirent *entry; (entry = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "rb");
-        if (!file)
-            continue;
-        LLVMFuzzerTestOneInput(bytes, fread(bytes, 1, sizeof bytes, file));
-        fclose(file);
-        n++;
-    }
-    closedir(d);
-    return n;
-}
-
-START_TEST(corpus_of_contracts)
-{
-    ck_assert_int_gt(replay("tests/fuzz/corpus/contract"), 50);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        n += replay_folder(folders[i], LLVMFuzzerTestOneInput);
+    ck_assert_int_gt(n, 200);
 }
 END_TEST
 
@@ -102,7 +86,7 @@ Suite *fuzz_suite(void)
     Suite *suite = suite_create("fuzz");
     TCase *tc = tcase_create("fuzz");
     tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, corpus_of_contracts);
+    tcase_add_test(tc, texts_of_contracts);
     tcase_add_test(tc, every_allocation_may_fail);
     suite_add_tcase(suite, tc);
     return suite;

@@ -1,7 +1,5 @@
 /* Checkpoints: one content stored in every way has one digest and the same elements in every cut;
  * damaged files are refused; seeded weights are what they promise. */
-#include <check.h>
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +10,7 @@
 #define LLVMFuzzerTestOneInput fuzz_weights
 #include "../fuzz/fuzz_weights.c"
 #include "device/iso_num.cuh"
+#include "replay.h"
 
 enum { ROWS = 8, COLUMNS = 64, HEADS = 2 };
 
@@ -336,22 +335,7 @@ END_TEST
 
 START_TEST(corpus_of_weights)
 {
-    static Bytes b;
-    DIR *d = opendir("tests/fuzz/corpus/weights");
-    ck_assert_ptr_nonnull(d);
-    int n = 0;
-    for (struct dirent *entry; (entry = readdir(d));) {
-        char path[400];
-        snprintf(path, sizeof path, "tests/fuzz/corpus/weights/%s", entry->d_name);
-        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "rb");
-        if (!file)
-            continue;
-        LLVMFuzzerTestOneInput(b.v, fread(b.v, 1, sizeof b.v, file));
-        fclose(file);
-        n++;
-    }
-    closedir(d);
-    ck_assert_int_ge(n, 2);
+    ck_assert_int_ge(replay_folder("tests/fuzz/corpus/weights", LLVMFuzzerTestOneInput), 2);
 }
 END_TEST
 
