@@ -3,13 +3,11 @@
 set -e
 BUILD=${BUILD:-build}
 mkdir -p "$BUILD/bench"
-for f in tests/bench/*.c; do
-    name=$(basename "$f" .c)
-    ${CC:-cc} -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -ffp-contract=off -fno-fast-math -pthread \
-        -I. -Icompiler -o "$BUILD/bench/$name" "$f" "$BUILD/libiso.a" -ljansson -lcrypto -ldl -lm
-    echo "== $name"
-    "$BUILD/bench/$name"
-done
+${CC:-cc} -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -ffp-contract=off -fno-fast-math -pthread \
+    -I. -Icompiler -o "$BUILD/bench/fdpa" tests/bench/bench_fdpa.c "$BUILD/libiso.a" \
+    -ljansson -lcrypto -ldl -lm
+echo "== the tensor-core model"
+"$BUILD/bench/fdpa"
 for again in "from nothing" "again"; do
     echo "== contracts/qwen3-8b.iso, $again"
     [ "$again" = again ] || rm -rf "$BUILD/bench/cache"
