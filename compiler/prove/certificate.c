@@ -15,6 +15,7 @@ const char *const certificate_trusted[] = {
     "between warps, not lanes",
     "CTAs that did not run: block indices reach only addresses, bounds and tiles",
     "exp2 and its short forms give no -0: computed for every f32",
+    "choices: each row in the order that its scores have, of which ranks and no more are compared",
     "branches on whether values are numbers: each way ran, not each way of every block",
     "terms are 55-bit hashes, a step's members a sum modulo 2^61 - 1",
     NULL,

@@ -120,6 +120,7 @@ static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function
         .seed = m->seed,
         .terms = m->terms,
         .tests = m->tests,
+        .choices = m->choices,
         .limit = m->limit,
         .early = m->early,
         .wanted = it ? m->wanted : NULL,

@@ -14,6 +14,7 @@ typedef struct Machine {
     const PtxMemory *memory;
     u64 seed;
     struct PtxTests *tests; /* with `terms`, or NULL */
+    struct PtxChoices *choices; /* likewise */
     bool terms;
     u64 limit;        /* instructions of one CTA; 0: none */
     bool early;       /* launches may begin while what comes before still runs */

@@ -93,7 +93,7 @@ static const char *open_session(PtxWorker *w, Arena *arena)
 const char *verify_ptx_open(PtxWorker *w, const VerifyPtxInput *input, const PtxModule *ptx,
                             Arena *arena)
 {
-    *w = (PtxWorker){.input = input, .ptx = ptx};
+    *w = (PtxWorker){.input = input, .ptx = ptx, .ways = {.arena = arena}};
     w->machine = (Machine){.arena = arena, .ptx = ptx, .seed = input->seed, .limit = input->limit,
                            .terms = input->prove != NULL};
     w->machine.numerics = fdpa_class("sm_90", FDPA_BF16);

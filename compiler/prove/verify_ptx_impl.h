@@ -7,6 +7,7 @@
 #include "launch/launch.h"
 #include "machine.h"
 #include "module.h"
+#include "ptx/choice.h"
 #include "verify_ptx.h"
 #include "verify_terms.h"
 
@@ -50,6 +51,7 @@ typedef struct PtxWorker {
     isoc_session *session;
     PtxMemory memory;
     Machine machine;
+    PtxWays ways;
 } PtxWorker;
 
 typedef VEC(PtxJob) PtxJobs;

@@ -1,6 +1,7 @@
 /* One launch: tensors, the machine's run, the executor's, the comparison. */
 #include "verify_ptx_impl.h"
 
+#include "ptx/choice.h"
 #include "ptx/tests.h"
 #include "verify/sample.h"
 
@@ -688,7 +689,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = worker->input->prove && r->spec->family < MF_DRAW};
+                          .terms = worker->input->prove && r->spec->family != MF_DRAW};
     choose_rows(r);
     verify_ptx_coordinates(r);
     outcome->rows = r->rows;
@@ -700,8 +701,10 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     if (is_gemm(r) && is_persistent(r))
         worker->module->multiprocessors = (int)(clusters(r) * r->spec->gemm.cluster);
     PtxTests tests = {.arena = arena};
+    PtxChoices choices = {.arena = arena, .ways = &worker->ways};
     PtxProof *proof = NULL;
     worker->machine.tests = r->keys && r->place.terms ? &tests : NULL;
+    worker->machine.choices = r->spec->family == MF_TOP && r->place.terms ? &choices : NULL;
     if (!make_tensors(r)) {
         outcome->finding = STR("no memory for the tensors");
     } else {
@@ -713,8 +716,8 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     if (!outcome->finding.n && !outcome->skipped && proof)
         verify_ptx_prove(proof);
     if (worker->input->prove && !r->place.terms) {
-        outcome->refused = true; /* what is drawn or ranked is decided, and is no term */
-        outcome->unlike = STR("no terms for what is drawn or ranked");
+        outcome->refused = true; /* what is drawn is decided, and is no term */
+        outcome->unlike = STR("no terms for what is drawn");
     }
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))

@@ -1,6 +1,7 @@
 /* The terms that a kernel's outputs have, against those that the contract gives them. */
 #include "verify_ptx_impl.h"
 
+#include "ptx/choice.h"
 #include "ptx/shadow.h"
 
 #include <string.h>
@@ -176,6 +177,7 @@ static bool open_proof(PtxProof *p)
             .sequences = r->sequence,
             .keys = r->keys ? verify_ptx_terms_keys(r) : NULL,
             .tests = r->worker->machine.tests,
+            .choices = r->worker->machine.choices,
             .plan = input->prove,
             .at = p->at,
             .rank = r->op->rank,
@@ -227,6 +229,18 @@ PtxProof *verify_ptx_prove_open(PtxTrial *trial)
     return p;
 }
 
+/* Scores that a choice rests on, and that the contract does not rank. */
+static void judge_choices(const PtxProof *p)
+{
+    const PtxTrial *r = p->trial;
+    const PtxChoices *choices = r->worker->machine.choices;
+    i64 foreign = choices ? ptx_choices_foreign(choices) : 0;
+    r->outcome->unproved += foreign;
+    if (foreign && !r->outcome->unlike.n)
+        r->outcome->unlike = str_format(r->arena, "what %lld values choose, which the contract "
+                                                  "does not rank", (long long)foreign);
+}
+
 void verify_ptx_prove(PtxProof *p)
 {
     const PtxTrial *r = p->trial;
@@ -237,4 +251,5 @@ void verify_ptx_prove(PtxProof *p)
         prove_gemm_roots(p);
     else
         prove_row_roots(p);
+    judge_choices(p);
 }

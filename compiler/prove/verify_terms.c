@@ -115,9 +115,14 @@ u64 terms_leaf(const Terms *t, int param, const i64 *index)
                          (u64)(at / memory->line * memory->pitch + at % memory->line));
 }
 
-/* The index that an element of parameter ~at says; -1 where the axis does not have it. */
-i64 terms_looked_up(const Terms *t, const Fix *fix, const i64 *index)
+i64 terms_looked_up(Terms *t, const DagNode *node, const Fix *fix, const i64 *index)
 {
+    const DagNode *set = dag_index_value(node, fix);
+    i64 chosen = -1;
+    if (set) {
+        t->unknown |= set->kind != DAG_TOP || !terms_chosen(t, set, index, &chosen);
+        return chosen;
+    }
     const Tensor *tensor = &t->op->op->params[~fix->at];
     const TermsTensor *memory = &t->setup.params[~fix->at];
     i64 at = terms_flat(t, t->part, tensor->atoms, tensor->n_atoms, index);
@@ -137,7 +142,7 @@ static u64 input_term(Terms *t, const DagNode *node, const i64 *index)
     }
     for (int i = 0; i < node->n_fixes; i++) {
         const Fix *fix = &node->fixes[i];
-        own[fix->atom] = fix->at < 0 ? terms_looked_up(t, fix, index) : fix->at;
+        own[fix->atom] = fix->at < 0 ? terms_looked_up(t, node, fix, index) : fix->at;
         if (own[fix->atom] < 0)
             return terms_constant(t, 0);
     }
@@ -197,17 +202,24 @@ static u64 operation(Terms *t, const DagNode *node, const i64 *index)
     }
 }
 
+static u64 chosen(Terms *t, const DagNode *node, const i64 *index)
+{
+    i64 at;
+    return terms_chosen(t, node, index, &at) ? ptx_term_const((u32)at) : TERM_POISON;
+}
+
 u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
 {
     switch (node->kind) {
     case DAG_INPUT: return input_term(t, node, index);
     case DAG_CONST: return terms_constant(t, node->bits);
     case DAG_ONLY:
-        return index[node->fixes[0].atom] == terms_looked_up(t, &node->fixes[0], index)
+        return index[node->fixes[0].atom] == terms_looked_up(t, node, &node->fixes[0], index)
                    ? terms_as_f32(t, node->args[0], index)
                    : terms_constant(t, 0xFF800000u);
     case DAG_REDUCE: return terms_narrow(node->type, terms_reduce(t, node, index));
     case DAG_ATTEND: return terms_attend(t, node, index);
+    case DAG_TOP: return chosen(t, node, index);
     default: return operation(t, node, index);
     }
 }
@@ -222,8 +234,11 @@ u64 terms_result(Terms *t, int result, const i64 *index)
         bool here = piece->result == result;
         for (int f = 0; here && f < piece->n_fixes; f++)
             here = index[piece->fixes[f].atom] == piece->fixes[f].at;
-        if (here)
-            return terms_eval(t, piece->value, index);
+        if (here) {
+            t->unknown = false;
+            u64 term = terms_eval(t, piece->value, index);
+            return t->unknown ? TERM_POISON : term;
+        }
     }
     return TERM_CONCRETE;
 }

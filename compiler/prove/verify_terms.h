@@ -40,6 +40,7 @@ typedef struct TermsSetup {
     u64 first_roots;    /* of rank 0's roots */
     const PtxModule *functions;
     const FdpaClass *numerics;
+    struct PtxChoices *choices; /* not NULL: what the kernel has ranked (ptx/choice.h) */
     struct PtxTests *tests; /* not NULL: gets what is known of functions (ptx/tests.h) */
 } TermsSetup;
 

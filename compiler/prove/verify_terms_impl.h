@@ -32,6 +32,7 @@ struct Terms {
     VEC(TermsGiven) given;               /* with `joins`: of all ranks heard */
     TermsFunction *function[FN_COUNT], *short_form[FN_COUNT];
     TermsFunction *weight; /* iso_short_weight */
+    bool unknown; /* an index that must be known is not */
     int table_bits, entries;
     TermsEntry *table;
 };
@@ -51,8 +52,9 @@ u64 terms_mask(const Terms *terms, u64 mask);
 i64 terms_flat(const Terms *terms, const Part *part, const int *atoms, int n, const i64 *index);
 /* The element of a parameter's memory at these indices, coordinates as they are. */
 u64 terms_leaf(const Terms *terms, int param, const i64 *index);
-/* The index that an element of parameter ~at says; -1 where the axis does not have it. */
-i64 terms_looked_up(const Terms *terms, const Fix *fix, const i64 *index);
+/* The index that the node's fix says, by a parameter or by a choice; -1 where the axis does not
+ * have it. */
+i64 terms_looked_up(Terms *terms, const DagNode *node, const Fix *fix, const i64 *index);
 /* Row of the rank that a token's global index is. */
 i64 terms_row(const Terms *terms, i64 token);
 
@@ -93,6 +95,10 @@ u64 terms_short_weight(Terms *terms, u64 distance);
 u64 terms_reduce(Terms *terms, const DagNode *reduce, const i64 *index);
 TermsValue terms_tree(Terms *terms, const DagNode *reduce, const TreeNode *node, const i64 *index);
 int terms_reduce_number(const Terms *terms, const DagNode *reduce);
+
+/* ---- choices (verify_terms_top.c): an index of `top` for a token's slot; false: the kernel did
+ * not compare the scores that decide */
+bool terms_chosen(Terms *terms, const DagNode *node, const i64 *index, i64 *chosen);
 
 /* ---- attention (verify_terms_attend.c) */
 u64 terms_attend(Terms *terms, const DagNode *node, const i64 *index);

@@ -136,7 +136,7 @@ static TermsValue next(Terms *t, const DagNode *reduce, bool fused, const TermsV
 }
 
 /* The element at place e: of slots (6.23) the one that stands there, of two the first. */
-static bool find_element(const Terms *t, const DagNode *reduce, i64 e, i64 *index)
+static bool find_element(Terms *t, const DagNode *reduce, i64 e, i64 *index)
 {
     if (!reduce->n_fixes) {
         set_element(t, reduce, e, index);
@@ -145,13 +145,13 @@ static bool find_element(const Terms *t, const DagNode *reduce, i64 e, i64 *inde
     i64 n = atom_size(t->contract, reduce->slots, 0);
     for (i64 *slot = &index[reduce->slots], k = 0; k < n; k++) {
         *slot = k;
-        if (terms_looked_up(t, &reduce->fixes[0], index) == e)
+        if (terms_looked_up(t, reduce, &reduce->fixes[0], index) == e)
             return true;
     }
     return false;
 }
 
-static bool leaf_has_any(const Terms *t, const DagNode *reduce, const TreeNode *node,
+static bool leaf_has_any(Terms *t, const DagNode *reduce, const TreeNode *node,
                          const i64 *index)
 {
     i64 own[MAX_ATOMS];
@@ -163,7 +163,7 @@ static bool leaf_has_any(const Terms *t, const DagNode *reduce, const TreeNode *
     return false;
 }
 
-static bool has_any(const Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
+static bool has_any(Terms *t, const DagNode *reduce, const TreeNode *node, const i64 *index)
 {
     if (!reduce->n_fixes)
         return true;

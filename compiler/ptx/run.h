@@ -60,6 +60,7 @@ typedef struct PtxLaunch {
     bool terms;                  /* beside the numbers */
     struct PtxTrace *trace;      /* with `terms`: gets the operations; or NULL */
     struct PtxTests *tests;      /* with `terms`: branches may test values (tests.h); or NULL */
+    struct PtxChoices *choices;  /* with `terms`: ranks may be compared (choice.h); or NULL */
     u64 limit;                   /* instructions of one CTA; 0: none */
     bool early;                  /* may begin while the grid before still runs */
     /* Which CTAs run; NULL: all. */

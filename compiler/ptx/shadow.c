@@ -1,6 +1,7 @@
 /* Terms of registers: moves keep them, pairs stay pairs, everything else is a node. */
 #include "shadow.h"
 
+#include "choice.h"
 #include "tests.h"
 
 #include <string.h>
@@ -106,6 +107,8 @@ static void node(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
     u64 term = ptx_shadow_operation(i, args, n);
     if (c->launch->trace)
         trace(c->launch->trace, i, args, n, term);
+    if (c->launch->choices)
+        ptx_choice_note(c, w, i, l, args, n, term);
     if (c->launch->tests && i->op == PTX_MUL && term & TERM_RESULT)
         term |= ptx_tests_flags(c->launch->tests, term);
     set_whole(w, &i->args[0], l, term);
@@ -276,17 +279,36 @@ static bool kept(PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
     }
 }
 
+/* A mask takes bits from halves, of which a choice may be made. */
+static void note_mask(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, const PtxTerms *out)
+{
+    PtxTerms a = *ptx_terms(w, &i->args[1], l), b = *ptx_terms(w, &i->args[2], l);
+    u32 mask = value_of(w, &i->args[b.lo | b.hi ? 1 : 2], l);
+    PtxTerms from = b.lo | b.hi ? b : a;
+    if (out->lo != from.lo)
+        ptx_choice_note_mask(c, from.lo, mask & 0xffff, out->lo);
+    if (out->hi != from.hi)
+        ptx_choice_note_mask(c, from.hi, mask >> 16, out->hi);
+}
+
 static bool lane(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
 {
     PtxTerms out;
     if (i->op == PTX_MOV && i->count[0] == 2)
-        return unpack(w, i, l) || ptx_fault(c, i, "takes a float apart");
+        return unpack(w, i, l) || ptx_choice_apart(c, w, i, l) ||
+               ptx_fault(c, i, "takes a float apart");
+    if (c->launch->choices && ptx_choice(c, w, i, l, &out)) {
+        ptx_set_terms(w, &i->args[0], l, out);
+        return true;
+    }
     if (c->launch->tests && ptx_shadow_test(c, w, i, l, &out)) {
         ptx_set_terms(w, &i->args[0], l, out);
         return true;
     }
     if (kept(w, i, l, &out)) {
         ptx_shadow_note(c, w, i, l, &out);
+        if (c->launch->choices && i->op == PTX_AND && i->args[0].width == 32)
+            note_mask(c, w, i, l, &out);
         ptx_set_terms(w, &i->args[0], l, out);
         return true;
     }
@@ -426,6 +448,8 @@ bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     case PTX_CVT_BF16X2:
     case PTX_CVT_F16X2: return narrow_pair(w, i, mask);
     case PTX_SEND: return addresses(c, w, i, mask);
+    case PTX_REDUX_MAX:
+    case PTX_REDUX_MIN: return ptx_choice_of_lanes(c, w, i, mask) || concrete(c, w, i, mask);
     default:
         return i->op <= PTX_TRAP ? arithmetic(c, w, i, mask) : concrete(c, w, i, mask);
     }

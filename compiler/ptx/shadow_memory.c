@@ -69,6 +69,18 @@ static bool address_of(PtxCta *c, PtxWarp *w, const PtxInst *i, const PtxArg *at
     return true;
 }
 
+/* The terms of a word that has one of its own, or none. */
+static bool is_whole(const u64 *halves)
+{
+    return halves[0] ? halves[1] == TERM_WHOLE : !halves[1];
+}
+
+static void put_word(u64 *halves, u64 term)
+{
+    halves[0] = term;
+    halves[1] = term ? TERM_WHOLE : TERM_CONCRETE;
+}
+
 bool ptx_shadow_load(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 {
     u32 each = (u32)ptx_bits((PtxType)i->type) / 8, n = i->vec ? i->vec : 1;
@@ -82,8 +94,9 @@ bool ptx_shadow_load(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
             ptx_shadow_read(c, (PtxSpace)i->space, address, each * n, terms);
         for (u32 k = 0; k < n; k++) {
             const u64 *t = &terms[k * each / 2];
-            PtxTerms pair = {t[0], each == 4 ? t[1] : TERM_CONCRETE};
-            if (each == 8 && (t[0] | t[1] | t[2] | t[3]))
+            PtxTerms pair = {t[0], each == 4 ? t[1] : each == 8 ? t[2] : TERM_CONCRETE};
+            bool words = is_whole(t) && is_whole(t + 2) && c->launch->choices;
+            if (each == 8 && (t[0] | t[1] | t[2] | t[3]) && !words)
                 return ptx_fault(c, i, "loads 64 bits that depend on an input");
             ptx_set_terms(w, &i->args[k], l, pair);
         }
@@ -106,6 +119,10 @@ bool ptx_shadow_store(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
             terms[k * each / 2] = t.lo;
             if (each == 4)
                 terms[k * 2 + 1] = t.hi;
+            if (each == 8) {
+                put_word(&terms[k * 4], t.lo);
+                put_word(&terms[k * 4 + 2], t.hi);
+            }
         }
         if (each > 1)
             ptx_shadow_write(c, (PtxSpace)i->space, address, each * n, terms);

@@ -157,6 +157,50 @@ static const Fault more_faults[] = {
      "iso_at_least(iso_minus_abs(d), -87.0f)", "iso_at_least(iso_minus_abs(d), -1.0f)"},
 };
 
+#define TOP_FILE "iso_top.cuh"
+#define RANK_FILE "iso_random.cuh"
+#define TIES "ties", "iso_top<Rule>"
+#define SIGMOID "sigmoid_route", "iso_top<Rule>"
+
+/* Choices: tried with tests/ptx/top.iso. */
+static const Fault choice_faults[] = {
+    {"scores are halved, which keeps their order", "route", "iso_top<Rule>", NULL,
+     "z[k + e] = a5[k + e];", "z[k + e] = iso_mul(0.5f, a5[k + e]);"},
+    {"the last of equal scores comes first", TIES, TOP_FILE, "at = ranks[e] > rank ? e : at;",
+     "at = ranks[e] >= rank ? e : at;"},
+    {"the last lane with the greatest rank comes first", TIES, TOP_FILE,
+     "iso_top_least(best.rank == most ? own : ISO_TOP_ALL);",
+     "iso_top_most(best.rank == most ? own : 0u);"},
+    {"-0 is below +0", SIGMOID, RANK_FILE, "all == ISO_SIGN_BIT ? 0 : all;", "all;"},
+    {"NaN comes first by its bits alone", SIGMOID, RANK_FILE,
+     "return (all & 0x7FFFFFFFu) > 0x7F800000u ? ISO_RANK_NAN : rank;", "return rank;"},
+    {"negative scores rise as their bits do", SIGMOID, RANK_FILE, "? ~bits : bits | ISO_SIGN_BIT;",
+     "? bits ^ ISO_SIGN_BIT : bits | ISO_SIGN_BIT;"},
+    {"a group is ranked by its second score", SIGMOID, TOP_FILE,
+     "sum = i == 0 ? x : iso_add(sum, x);", "sum = x;"},
+    {"one group too few is kept", SIGMOID, TOP_FILE, "i < Top::keep;", "i < Top::keep - 1;"},
+    {"what is taken stays", SIGMOID, TOP_FILE,
+     "        if (own == index)\n            best.drop(ranks);\n", "\n"},
+    {"slots stay in the order of their scores", SIGMOID, TOP_FILE,
+     "Top::by_index ? iso_top_ascending<Top::k>(chosen) : chosen;", "chosen;"},
+    {"a slot's score is its neighbour's", SIGMOID, NULL, "iso_look_up(chosen, ",
+     "iso_look_up(chosen ^ 1, "},
+};
+
+#define SLOTS_FILE "iso_slots.cuh"
+#define COMBINE "combine", "iso_slots_sum"
+
+/* Sums of slots: tried with tests/ptx/slots.iso. */
+static const Fault slot_faults[] = {
+    {"a part ends a place later", COMBINE, NULL, "place >= 5;", "place >= 6;"},
+    {"slots are summed in their own order", COMBINE, SLOTS_FILE,
+     "before += at >= 0 && at < own;", "before += at >= 0 && s < lane;"},
+    {"the second slot at a place counts too", COMBINE, SLOTS_FILE, "return taken ? -1 : own;",
+     "return own;"},
+    {"a part's first slot is added to the part before", COMBINE, SLOTS_FILE,
+     "if (code[j] & ISO_SLOTS_FIRST) {", "if (code[j] & ISO_SLOTS_FIRST && !acc.any) {"},
+};
+
 /* Those that show only where a CTA goes on to another tile. */
 static const Fault later_faults[] = {
     {"what waits leaves to another row", LATER, LEAVE_FILE, "at, left & 1, first);",
@@ -238,7 +282,8 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
     static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_short.cuh",
                                         "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
-                                        "iso_attend.cuh", "iso_attend_decode.cuh"};
+                                        "iso_attend.cuh", "iso_attend_decode.cuh",
+                                        "iso_top.cuh", "iso_slots.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};
     Binary binary = {0};
@@ -271,19 +316,33 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
     return verdict != SURVIVES;
 }
 
+typedef struct List {
+    const char *contract; /* that has it in its name */
+    const Fault *fault;
+    size_t bytes;
+    bool later;
+} List;
+
+static const List lists[] = {
+    {"qwen3-8b", deep_faults, sizeof deep_faults, false},
+    {"mutants", more_faults, sizeof more_faults, true},
+    {"top", choice_faults, sizeof choice_faults, false},
+    {"slots", slot_faults, sizeof slot_faults, false},
+    {"", faults, sizeof faults, true},
+};
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
         bench_fail("faults CONTRACT");
     Bench *b = bench_open(argv[1], false);
-    bool deep = strstr(argv[1], "qwen3-8b") != NULL, more = strstr(argv[1], "mutants") != NULL;
-    const Fault *list = deep ? deep_faults : more ? more_faults : faults;
-    int n = (int)(deep   ? sizeof deep_faults / sizeof *faults
-                  : more ? sizeof more_faults / sizeof *faults
-                         : sizeof faults / sizeof *faults);
-    int found = 0, later = deep ? 0 : (int)(sizeof later_faults / sizeof *faults);
+    const List *list = lists;
+    while (!strstr(argv[1], list->contract))
+        list++;
+    int n = (int)(list->bytes / sizeof *faults), found = 0;
+    int later = list->later ? (int)(sizeof later_faults / sizeof *faults) : 0;
     for (int i = 0; i < n; i++)
-        found += try_fault(b, &list[i], false);
+        found += try_fault(b, &list->fault[i], false);
     for (int i = 0; i < later; i++)
         found += try_fault(b, &later_faults[i], true);
     n += later;
