@@ -137,7 +137,7 @@ static void iso_yyerror(Span *span, void *scanner, Parse *parse, const char *mes
 %token <number> NUMBER "a number"
 
 %type <name> monoid function word else
-%type <names> names names_or_none words product
+%type <names> names names_or_none order words product
 %type <number> number degree
 %type <numbers> numbers sizes
 %type <axis> axis_body
@@ -719,15 +719,24 @@ arguments:
 
 argument:
   ID                                { $$ = (AstArgument){.value = $1, .span = @$}; }
-| STRING                            { $$ = (AstArgument){.value = $1, .weight = true, .span = @$}; }
+| STRING order
+    {
+        $$ = (AstArgument){.value = $1, .weight = true, .order = $2, .span = @$};
+    }
 | ID ':' ID
     {
         $$ = (AstArgument){.named = true, .param = $1, .value = $3, .span = @$};
     }
-| ID ':' STRING
+| ID ':' STRING order
     {
-        $$ = (AstArgument){.named = true, .param = $1, .value = $3, .weight = true, .span = @$};
+        $$ = (AstArgument){.named = true, .param = $1, .value = $3, .weight = true, .order = $4,
+                           .span = @$};
     }
+;
+
+order:
+  %empty                            { $$ = (Names){0}; }
+| '[' names ']'                     { $$ = $2; }
 ;
 
 /* ---- schedules ------------------------------------------------------------------------- */

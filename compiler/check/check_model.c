@@ -250,7 +250,7 @@ static bool check_argument(Modeling *m, const Op *op, const Tensor *param, const
                            ModelArgument *out)
 {
     out->weight = a->weight;
-    out->index = a->weight ? model_weight_of(m, op, param, a->value) : read_name(m, a->value);
+    out->index = a->weight ? model_weight_of(m, op, param, a) : read_name(m, a->value);
     if (out->index < 0 || a->weight)
         return out->index >= 0;
     if (model_same_type(&m->model->values.v[out->index].tensor, param))

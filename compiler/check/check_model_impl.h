@@ -27,8 +27,8 @@ Str model_type_text(Checker *c, const Tensor *tensor);
 /* One type, and the same axes in the same order. */
 bool model_same_type(const Tensor *a, const Tensor *b);
 
-/* Index of the weight that a parameter of the op takes, added where it is new; -1 after a fault. */
-int model_weight_of(Modeling *m, const Op *op, const Tensor *param, Name name);
+/* Index of the weight that is an argument, added where it is new; -1 after a fault. */
+int model_weight_of(Modeling *m, const Op *op, const Tensor *param, const AstArgument *a);
 /* The settings of a table, told where they do not fit. */
 bool check_rope(Checker *c, const AstModelStatement *step, IsoRope *rope);
 

@@ -2,6 +2,8 @@
  * 13.4. */
 #include "check_model_impl.h"
 
+#include <string.h>
+
 /* Decimal digits from `at` on, at most four; where they end. */
 static int skip_digits(Str text, int at)
 {
@@ -92,31 +94,80 @@ static bool is_weight(Modeling *m, const Tensor *param, Name name)
     return false;
 }
 
+static int axis_named(Modeling *m, const Tensor *param, Str name)
+{
+    int at = param->n_axes - 1;
+    while (at >= 0 && !str_eq(m->c->contract->axes[param->axes[at]].name.text, name))
+        at--;
+    return at;
+}
+
+/* The axes of the parameter, each once, but for that of a stack, as the checkpoint has them. */
+static bool check_order(Modeling *m, const Tensor *param, const AstArgument *a, ModelWeight *weight)
+{
+    int first = weight->stack.n ? 1 : 0;
+    u64 seen = 0;
+    bool moved = false, sound = a->order.n == param->n_axes - first;
+    for (int i = 0; i < a->order.n && sound; i++) {
+        int at = axis_named(m, param, a->order.v[i].text);
+        sound = at >= first && !(seen & bit(at));
+        seen |= sound ? bit(at) : 0;
+        weight->order[i] = at;
+        moved |= at != i + first;
+    }
+    weight->n_order = moved ? a->order.n : 0;
+    if (sound || !a->order.n)
+        return true;
+    Diag *d = fault(m->c, DIAG_MODEL_WEIGHT, a->order.v[0].span, "these are not the axes of "
+                    "parameter '%.*s', which is %.*s", STR_FMT(param->name.text),
+                    STR_FMT(model_type_text(m->c, param)));
+    diag_note(m->c->diags, d, "write each once, in the order in which the checkpoint stores them%s",
+              first ? "; the first is the stack's, and no tensor has it" : "");
+    return false;
+}
+
+static bool same_order(const ModelWeight *a, const ModelWeight *b)
+{
+    return a->n_order == b->n_order &&
+           !memcmp(a->order, b->order, (size_t)a->n_order * sizeof a->order[0]);
+}
+
+/* -1, and tells that the weight's name stands for two things. */
+static int other_weight(Modeling *m, const ModelWeight *old, const ModelWeight *new, Str before,
+                        Str here)
+{
+    Diag *d = fault(m->c, DIAG_MODEL_WEIGHT, new->name.span, "this weight is %.*s here",
+                    STR_FMT(here));
+    diag_label(m->c->diags, d, old->name.span, "and %.*s here", STR_FMT(before));
+    diag_note(m->c->diags, d, "a weight has one type, and one list of axes in one order");
+    return -1;
+}
+
 /* One weight for each name, whatever takes it. */
-int model_weight_of(Modeling *m, const Op *op, const Tensor *param, Name name)
+int model_weight_of(Modeling *m, const Op *op, const Tensor *param, const AstArgument *a)
 {
     Model *model = m->model;
-    Str stack;
-    if (!check_weight_name(m, param, name, &stack) || !is_weight(m, param, name))
+    Name name = a->value;
+    ModelWeight new = {.name = name, .tensor = param};
+    if (!check_weight_name(m, param, name, &new.stack) || !is_weight(m, param, name) ||
+        !check_order(m, param, a, &new))
         return -1;
     i64 sums = fan_in(m->c->contract, op, param);
     for (int i = 0; i < model->weights.n; i++) {
         ModelWeight *weight = &model->weights.v[i];
         if (!str_eq(weight->name.text, name.text))
             continue;
-        if (!model_same_type(weight->tensor, param)) {
-            Diag *d = fault(m->c, DIAG_MODEL_WEIGHT, name.span, "this weight is %.*s here",
-                            STR_FMT(model_type_text(m->c, param)));
-            diag_label(m->c->diags, d, weight->name.span, "and %.*s here",
-                       STR_FMT(model_type_text(m->c, weight->tensor)));
-            diag_note(m->c->diags, d, "a weight has one type and one list of axes");
-            return -1;
-        }
+        if (!model_same_type(weight->tensor, param))
+            return other_weight(m, weight, &new, model_type_text(m->c, weight->tensor),
+                                model_type_text(m->c, param));
+        if (!same_order(weight, &new))
+            return other_weight(m, weight, &new, STR("stored in another order of its axes"),
+                                STR("stored in this order"));
         if (sums && (!weight->fan_in || sums < weight->fan_in))
             weight->fan_in = sums;
         return i;
     }
-    ModelWeight weight = {name, stack, param, sums};
-    vec_push(m->c->arena, &model->weights, weight);
+    new.fan_in = sums;
+    vec_push(m->c->arena, &model->weights, new);
     return model->weights.n - 1;
 }

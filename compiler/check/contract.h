@@ -203,6 +203,8 @@ typedef struct ModelWeight {
                              the checkpoint for each; empty: one tensor */
     const Tensor *tensor; /* of the first parameter that takes it */
     i64 fan_in;           /* elements that an op sums for one result; 0: none */
+    int n_order;          /* 0: the checkpoint's axes are the tensor's, less the stack's */
+    int order[MAX_TENSOR_AXES]; /* else which of the tensor's each of them is */
 } ModelWeight;
 
 typedef struct ModelArgument {

@@ -98,7 +98,9 @@
  *             "weights": [ { "name", "tensor": T,        in the checkpoint, "{4*layer+3}" a turn,
  *                                                      "{*}" the index along the first axis, a
  *                                                      tensor without that for each;
- *                            "fan_in": elements that an op sums for one result, or 0 } ],
+ *                            "fan_in": elements that an op sums for one result, or 0,
+ *                            "order": [axis] } ],       which of T's axes each of the checkpoint's
+ *                                                      is, where they are in another order
  *             "repeats": [ { "count", "first", "end" } ],        statements [first, end)
  *             "statements": [ { "op": i, "repeat": i or -1, "results": [value],
  *                               "arguments": [ { "value": i } or { "weight": i } ] } ],

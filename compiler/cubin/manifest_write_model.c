@@ -83,6 +83,8 @@ static json_t *weights_json(ManifestWriter *w, const Model *model)
         put(w, object, "name", text(weight_name(w->arena, weight)));
         put(w, object, "tensor", manifest_tensor_json(w, weight->tensor));
         put(w, object, "fan_in", integer(weight->fan_in));
+        if (weight->n_order)
+            put(w, object, "order", integers(w, weight->order, weight->n_order));
         push(w, array, object);
     }
     return array;

@@ -60,6 +60,13 @@ static void table_text(const Contract *contract, const ModelTable *table, Text *
     text_printf(out, "\n");
 }
 
+/* Where the checkpoint's axes are in another order than the parameter's. */
+static void order_text(const ModelWeight *weight, Text *out)
+{
+    for (int i = 0; i < weight->n_order; i++)
+        text_printf(out, "%s%d", i ? " " : " by ", weight->order[i]);
+}
+
 /* The index of a repeat by no name: "model.layers.{}.mlp", "model.layers.{4*+3}.mlp". */
 static void weight_text(Str name, Text *out)
 {
@@ -88,6 +95,7 @@ static void statement_text(const Dag *dag, const ModelStatement *s, bool names, 
         if (a->weight) {
             weight_text(weight_name(out->arena, &model->weights.v[a->index]), out);
             text_printf(out, "\"");
+            order_text(&model->weights.v[a->index], out);
         }
     }
     text_printf(out, "\n");

@@ -337,6 +337,11 @@ static void put_model_call(const AstModelStatement *step, Text *out)
         if (a->named)
             text_printf(out, "%.*s: ", STR_FMT(a->param.text));
         text_printf(out, a->weight ? "\"%.*s\"" : "%.*s", STR_FMT(a->value.text));
+        if (a->order.n) {
+            put(out, " [");
+            put_names(out, &a->order, ", ");
+            put(out, "]");
+        }
     }
     put(out, ");\n");
 }

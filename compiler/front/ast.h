@@ -222,6 +222,7 @@ typedef struct AstArgument {
     bool named, weight;
     Name param;  /* if named */
     Name value;  /* a weight's name without its quotes */
+    Names order; /* of a weight's axes in the checkpoint; empty: the parameter's */
     Span span;
 } AstArgument;
 

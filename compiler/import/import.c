@@ -137,7 +137,6 @@ static void read_sizes(Config *c)
 
 /* What families have that no op here computes, so that their experts alone are imported. */
 static const char *const lacks[IMPORT_FAMILIES] = {
-    [IMPORT_GPT_OSS] = "experts whose weights are stored by rows",
     [IMPORT_DEEPSEEK_V3] = "attention over latent keys (MLA)",
     [IMPORT_KIMI_K2] = "attention over latent keys (MLA)",
     [IMPORT_QWEN3_NEXT] = "gated delta rules, and gated attention",

@@ -204,6 +204,8 @@ typedef struct MfWeight {
     bool stacked;     /* the name has "{*}": a tensor of the checkpoint for each index of axis 0 */
     MfTensor tensor;  /* its axes row-major are the checkpoint's tensor, or stack of them */
     int64_t fan_in;   /* elements that an op sums for one result; 0: none */
+    int n_order;      /* 0: the checkpoint's tensor has the axes so; else which each of its is */
+    int order[ISO_MAX_AXES];
 } MfWeight;
 
 typedef struct MfRepeat {

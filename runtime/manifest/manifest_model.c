@@ -73,6 +73,28 @@ static void read_cache(Reader *r, json_t *object, void *element)
     cache->repeat = (int)get_int(r, object, "repeat", -1, model->n_repeats - 1);
 }
 
+/* The axes of the weight, but for that of a stack, each once. */
+static void read_order(Reader *r, json_t *object, MfWeight *weight)
+{
+    int first = weight->stacked ? 1 : 0, n = 0;
+    json_t *order = json_object_get(object, "order");
+    unsigned seen = 0;
+    if (!order)
+        return;
+    order = get_array(r, object, "order", ISO_MAX_AXES, &n);
+    if (r->status || n != weight->tensor.n_axes - first) {
+        bad(r, "order", "has not the weight's axes");
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        weight->order[i] = (int)element_int(r, order, i, "order", first, first + n - 1);
+        if (!r->status && (seen >> weight->order[i] & 1))
+            bad(r, "order", "has an axis twice");
+        seen |= r->status ? 0 : 1u << weight->order[i];
+    }
+    weight->n_order = n;
+}
+
 static void read_weight(Reader *r, json_t *object, void *element)
 {
     MfWeight *weight = element;
@@ -82,6 +104,7 @@ static void read_weight(Reader *r, json_t *object, void *element)
     manifest_tensor(r, json_object_get(object, "tensor"), &weight->tensor);
     if (weight->stacked && weight->tensor.n_axes < 1)
         bad(r, "name", "has an index along an axis that the weight has not");
+    read_order(r, object, weight);
 }
 
 static void read_repeat(Reader *r, json_t *object, void *element)

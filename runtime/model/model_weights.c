@@ -9,6 +9,12 @@
 
 enum { NAME_BYTES = 512, SHARE_BYTES = 4 << 20 };
 
+/* Which axis of the weight axis i of the checkpoint's tensor is. */
+static int stored_axis(const MfWeight *weight, int i)
+{
+    return weight->n_order ? weight->order[i] : i + (weight->stacked ? 1 : 0);
+}
+
 /* What the checkpoint is asked for, in one turn; of a stack one tensor, by its index. `name` has
  * room for NAME_BYTES. */
 static iso_status describe(const Manifest *manifest, const MfWeight *weight, int turn,
@@ -21,8 +27,9 @@ static iso_status describe(const Manifest *manifest, const MfWeight *weight, int
                              .fan_in = weight->fan_in};
     if (!manifest_stacked_name(weight, turn, index, name, NAME_BYTES))
         return iso_fail(ISO_BAD_WEIGHT, "a weight's name is too long: %s", weight->name);
+    tensor->exact = weight->n_order > 0;
     for (int i = 0; i < tensor->n_axes; i++) {
-        const MfAtoms *axis = &weight->tensor.axes[i + first];
+        const MfAtoms *axis = &weight->tensor.axes[stored_axis(weight, i)];
         tensor->size[i] = tensor->stored[i] = 1;
         for (int k = 0; k < axis->n; k++) {
             tensor->size[i] *= manifest->atoms[axis->atom[k]].size;
@@ -34,23 +41,57 @@ static iso_status describe(const Manifest *manifest, const MfWeight *weight, int
 
 /* ---- parts ---- */
 
+/* A part of a tensor with the checkpoint's axes, as the weight has them. */
+static void reorder(const MfWeight *weight, const WeightTensor *tensor, const int64_t *extent,
+                    const char *from, char *to)
+{
+    int last = tensor->n_axes - 1, first = weight->stacked ? 1 : 0;
+    size_t element = (size_t)manifest_dtype_bytes(tensor->dtype), stride[ISO_MAX_AXES + 1];
+    int64_t at[ISO_MAX_AXES] = {0}, rows = 1;
+    size_t left = 1;
+    for (int axis = last; axis >= 0; axis--)
+        for (int i = 0; i <= last; i++)
+            if (weight->order[i] - first == axis) {
+                stride[i] = left;
+                left *= (size_t)extent[i];
+            }
+    for (int i = 0; i < last; i++)
+        rows *= extent[i];
+    for (int64_t row = 0; row < rows; row++) {
+        size_t place = 0;
+        for (int i = 0; i < last; i++)
+            place += (size_t)at[i] * stride[i];
+        for (int64_t k = 0; k < extent[last]; k++, from += element)
+            memcpy(to + (place + (size_t)k * stride[last]) * element, from, element);
+        for (int i = last - 1; i >= 0 && ++at[i] == extent[i]; i--)
+            at[i] = 0;
+    }
+}
+
 /* One tensor of the checkpoint: all of the piece, or what it has at an index of its stack. */
 static iso_status read_tensor(const iso_model *model, const Weights *weights, const Piece *piece,
                               int64_t index, void *to)
 {
     const MfWeight *weight = &model->program.model->weights[piece->weight];
-    int first = weight->stacked ? 1 : 0;
     WeightTensor tensor;
-    char name[NAME_BYTES];
-    int64_t extent[ISO_MAX_AXES];
+    char name[NAME_BYTES], *scratch = NULL;
+    int64_t origin[ISO_MAX_AXES], extent[ISO_MAX_AXES], n = 1;
     iso_status status =
         describe(model->program.manifest, weight, piece->turn, index, name, &tensor);
-    for (int i = 0; i < tensor.n_axes; i++)
-        extent[i] = piece->box.hi[i + first] - piece->box.lo[i + first];
+    for (int i = 0; i < tensor.n_axes; i++) {
+        origin[i] = piece->box.lo[stored_axis(weight, i)];
+        extent[i] = piece->box.hi[stored_axis(weight, i)] - origin[i];
+        n *= extent[i];
+    }
+    if (!status && weight->n_order &&
+        !(scratch = malloc((size_t)n * (size_t)manifest_dtype_bytes(tensor.dtype) + 1)))
+        status = iso_fail(ISO_OUT_OF_MEMORY, "no memory to read weight %s", name);
     if (!status)
-        status = weights_check(weights, &tensor);
-    return status ? status
-                  : weights_read(weights, &tensor, piece->box.lo + first, extent, to);
+        status = weights_read(weights, &tensor, origin, extent, scratch ? scratch : to);
+    if (!status && scratch)
+        reorder(weight, &tensor, extent, scratch, to);
+    free(scratch);
+    return status;
 }
 
 /* Elements of a piece that one thread reads, whole tensors or rows of one. */

@@ -256,6 +256,14 @@ static bool has_padding(const WeightEntry *entry, const WeightTensor *tensor)
     return entry->elements != product(tensor->size, tensor->n_axes);
 }
 
+static bool has_axes(const WeightEntry *entry, const WeightTensor *tensor)
+{
+    bool same = entry->n_axes == tensor->n_axes;
+    for (int i = 0; i < tensor->n_axes && same; i++)
+        same = entry->size[i] == tensor->size[i] || entry->size[i] == tensor->stored[i];
+    return same || !tensor->exact;
+}
+
 iso_status weights_check(const Weights *weights, const WeightTensor *tensor)
 {
     if (weights->seeded)
@@ -264,8 +272,9 @@ iso_status weights_check(const Weights *weights, const WeightTensor *tensor)
     char own[128], want[128];
     if (!entry)
         return iso_fail(ISO_BAD_WEIGHT, "the checkpoint has no %s", tensor->name);
-    if (!has_padding(entry, tensor) ||
-        entry->elements == product(tensor->stored, tensor->n_axes))
+    if (has_axes(entry, tensor) &&
+        (!has_padding(entry, tensor) ||
+         entry->elements == product(tensor->stored, tensor->n_axes)))
         return ISO_OK;
     sizes_text(entry->size, entry->n_axes, own, sizeof own);
     sizes_text(tensor->size, tensor->n_axes, want, sizeof want);

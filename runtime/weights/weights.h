@@ -7,6 +7,8 @@
 
 #include "error.h"
 
+#include <stdbool.h>
+
 typedef struct Weights Weights;
 
 /* A weight as a model takes it: its elements in row-major order are the checkpoint's. A stored
@@ -19,6 +21,8 @@ typedef struct WeightTensor {
     int64_t size[ISO_MAX_AXES];   /* elements */
     int64_t stored[ISO_MAX_AXES]; /* elements in memory, at least as many: those beyond are +0 where
                                      the checkpoint does not have them */
+    bool exact;                   /* the checkpoint's axes must be these, not others of as many
+                                     elements */
     int64_t fan_in;               /* of seeded weights: terms of a sum; 0: none sums it */
 } WeightTensor;
 

@@ -135,6 +135,8 @@ START_TEST(the_fingerprint_covers_what_the_model_computes)
         {"output y", "output x", false},
         {"bf16[position", "f16[position", false},
         {"cache kept = q;", "", false},
+        {"\"end\"", "\"end\" [ffn, hidden]", false},
+        {"\"end\"", "\"end\" [hidden, ffn]", true},
     };
     Digest with = fingerprint_of(model), without = fingerprint_of("");
     ck_assert(!digest_eq(&with, &without));
@@ -240,6 +242,27 @@ START_TEST(the_runtime_reads_what_was_written)
 }
 END_TEST
 
+START_TEST(the_order_of_a_weights_axes)
+{
+    static const char *const orders[] = {"[0,1]", "[1,0]", "[1,1]", "[0,2]", "[0]", "[0,1,2]"};
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        Manifest *m;
+        json_t *root = written(), *order = json_loads(orders[i], 0, NULL);
+        json_object_set_new(
+            json_array_get(json_object_get(json_object_get(root, "model"), "weights"), 0), "order",
+            order);
+        iso_status status = read_json(root, &m);
+        ck_assert_msg(status == (i < 2 ? ISO_OK : ISO_NOT_ISO), "%s", orders[i]);
+        if (!status) {
+            const MfWeight *weight = &m->model->weights[0];
+            ck_assert(weight->n_order == 2 && weight->order[0] == (int)i);
+            manifest_free(m);
+        }
+        json_decref(root);
+    }
+}
+END_TEST
+
 /* Each makes the model one that cannot be followed. */
 START_TEST(the_runtime_refuses_what_it_cannot_follow)
 {
@@ -257,7 +280,7 @@ START_TEST(the_runtime_refuses_what_it_cannot_follow)
         {"values", 0, "carry", 3},        {"values", 0, "carry", 40000},
         {"values", 0, "dtype", 1},        {"outputs", 0, "value", 77},
         {"weights", 0, "tensor", 1},      {"tables", 0, "values", 1},
-        {"tables", 0, "settings", 1},
+        {"tables", 0, "settings", 1},     {"weights", 0, "order", 1},
     };
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
         Manifest *m;
@@ -282,6 +305,7 @@ Suite *model_suite(void)
     tcase_add_test(tests, the_fingerprint_covers_what_the_model_computes);
     tcase_add_test(tests, stacks_of_weights);
     tcase_add_test(tests, the_runtime_reads_what_was_written);
+    tcase_add_test(tests, the_order_of_a_weights_axes);
     tcase_add_test(tests, the_runtime_refuses_what_it_cannot_follow);
     suite_add_tcase(suite, tests);
     return suite;

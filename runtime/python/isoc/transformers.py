@@ -96,6 +96,9 @@ class _Program:
             for argument in statement["arguments"]:
                 if "weight" in argument:
                     weight = self.said["weights"][argument["weight"]]
+                    if "order" in weight:
+                        raise _native.error(Status.UNSUPPORTED, f"{weight['name']} is stored with "
+                                            "its axes in another order than the kernels read")
                     for turn in range(self._turns(statement["repeat"])):
                         yield _named(weight["name"], turn), weight["tensor"]
 
