@@ -39,7 +39,7 @@ static void check_written(Str text, Arena *arena)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void import_part(const uint8_t *data, size_t size, ImportPart part)
 {
     Arena *arena = arena_new();
     Sources sources = {.arena = arena};
@@ -48,11 +48,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     diags_init(&diags, arena, &sources);
     int file = sources_add(&sources, STR("config.json"), (Str){(const char *)data, (int)size},
                            (Span){0});
-    if (import_config(file, &text, arena, &diags))
+    if (import_config(file, part, &text, arena, &diags))
         check_written(text_str(&text), arena);
     else
         trap(diags.errors > 0);
     diags_render_text(&diags, &messages, true);
     arena_free(arena);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    import_part(data, size, IMPORT_WHOLE);
+    import_part(data, size, IMPORT_MOE);
     return 0;
 }
