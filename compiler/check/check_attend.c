@@ -104,10 +104,12 @@ static void set_exp(Attending *a, const AstSetting *s)
         a->out->exp2 = FN_EXP2_D3;
     else if (is_word(s, "exp2.d6"))
         a->out->exp2 = FN_EXP2_D6;
+    else if (is_word(s, "ex2"))
+        a->out->exp2 = FN_EX2;
     else if (is_word(s, "exp2"))
         a->out->exp2 = FN_EXP2;
     else
-        bad_value(a, s, "exp exp2.d6, exp exp2.d3 or exp exp2");
+        bad_value(a, s, "exp exp2.d6, exp exp2.d3, exp ex2 or exp exp2");
 }
 
 static void set_maxima(Attending *a, const AstSetting *s)
@@ -219,7 +221,7 @@ static void check_together(Attending *a)
         clash(a, setting(a, "scale"), "scale is for capped scores; without cap_log2 write "
                                       "scale_log2");
     if (out->rounded && out->exp2 == FN_EXP2)
-        clash(a, setting(a, "maxima"), "rounded maxima are for exp2.d6 and exp2.d3");
+        clash(a, setting(a, "maxima"), "rounded maxima are for exp2.d6, exp2.d3 and ex2");
     if (out->window && !out->causal)
         clash(a, setting(a, "window"), "a window ends at the row's own position: mask causal");
     if (a->sound && out->split % out->block)

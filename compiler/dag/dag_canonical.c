@@ -248,6 +248,17 @@ static bool has_rounded_maxima(const OpDag *op)
     return false;
 }
 
+static bool has_ex2(const OpDag *op)
+{
+    for (int i = 0; i < op->nodes.n; i++) {
+        const DagNode *node = op->nodes.v[i];
+        if ((node->kind == DAG_FN && node->fn == FN_EX2) ||
+            (node->kind == DAG_ATTEND && node->attend->exp2 == FN_EX2))
+            return true;
+    }
+    return false;
+}
+
 static bool uses_function_text(const OpDag *op)
 {
     for (int i = 0; i < op->nodes.n; i++) {
@@ -371,6 +382,8 @@ void dag_canonical(const Dag *dag, const OpDag *op, Text *out)
         function_text(out->arena, out);
     if (has_rounded_maxima(op))
         dag_file_text("iso_rounded.cuh", out);
+    if (has_ex2(op))
+        dag_file_text("iso_ex2.cuh", out);
     tensors_text(&order, "param", op->op->params, op->op->n_params, out);
     tensors_text(&order, "result", op->op->results, op->op->n_results, out);
     for (int i = 0; i < op->nodes.n; i++) {

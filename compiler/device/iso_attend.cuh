@@ -16,6 +16,7 @@
 #define ISO_ATTEND_CUH
 
 #include "iso_abi.cuh"
+#include "iso_ex2.cuh"
 #include "iso_fn.cuh"
 #include "iso_prim.cuh"
 #include "iso_rounded.cuh"
@@ -25,6 +26,7 @@ enum {
     ISO_ATTEND_WARPS = 4,
     ISO_ATTEND_THREADS = 128,
     ISO_ATTEND_NO_ROW = -2, // in place of a sequence; -1 is a row of no sequence
+    ISO_ATTEND_EX2 = 1,     // in place of a polynomial's degree
 };
 
 // Lines of Line elements of 2 bytes, and 16 bytes between them: eight lines' equal chunks lie in
@@ -59,7 +61,9 @@ template <class Op> ISO_INLINE float iso_attend_rounded(float most) {
 }
 
 template <class Op> ISO_INLINE float iso_attend_weight(float x, float m) {
-    if constexpr (Op::rounded) {
+    if constexpr (Op::rounded && Op::degree == ISO_ATTEND_EX2) {
+        return iso_ex2_weight(x, iso_attend_by<Op>(), m);
+    } else if constexpr (Op::rounded) {
         return iso_rounded_weight(x, iso_attend_by<Op>(), iso_bits_f32(Op::inverse), m, Op::degree);
     }
     return Op::weight(iso_sub(x, m));

@@ -36,7 +36,7 @@ ISO_INLINE unsigned iso_attend_uniform(unsigned x) {
 // The exponential of numbers that are not above 0, or NaN, stage by stage: in a row of independent
 // instructions none waits for the one before.
 template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
-    if constexpr (Op::degree == 0) {
+    if constexpr (Op::degree <= ISO_ATTEND_EX2) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             x[i] = Op::weight(x[i]);
@@ -77,7 +77,18 @@ template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
     }
 }
 
-// iso_rounded_weight, stage by stage.
+// iso_ex2_weight, then iso_rounded_weight, stage by stage.
+template <class Op, int N> ISO_INLINE void iso_attend_ex2_weights(float (&x)[N], float m) {
+    float by = iso_attend_by<Op>(), base = iso_sub(0.0f, m);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = iso_fma(x[i], by, base);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        x[i] = iso_ex2(x[i]);
+    }
+}
 template <class Op, int N> ISO_INLINE void iso_attend_rounded_weights(float (&x)[N], float m) {
     constexpr float d6[] = {0x1.417a7p-13f,  0x1.5f0948p-10f, 0x1.3b2dd2p-7f, 0x1.c6af7ap-5f,
                             0x1.ebfbdcp-3f, 0x1.62e43p-1f,   1.0f};
@@ -273,8 +284,11 @@ template <class Op> struct IsoAttendConsumer {
                 float t = s[element(h, e / each, i + e % each)];
                 x[e] = Op::rounded ? t : iso_sub(t, m[h]);
             }
-            if constexpr (Op::rounded) {
-                iso_attend_rounded_weights<Op>(x, never ? i == 0 ? after : part[3] : m[h]);
+            float most = never ? i == 0 ? after : part[3] : m[h];
+            if constexpr (Op::rounded && Op::degree == ISO_ATTEND_EX2) {
+                iso_attend_ex2_weights<Op>(x, most);
+            } else if constexpr (Op::rounded) {
+                iso_attend_rounded_weights<Op>(x, most);
             } else {
                 iso_attend_weights<Op>(x);
             }

@@ -9,6 +9,7 @@
 #ifndef ISO_SHORT_CUH
 #define ISO_SHORT_CUH
 
+#include "iso_ex2.cuh" // so that all kernels of expressions have it
 #include "iso_fn.cuh"
 
 // 2^f for |f| <= 1/2, exact at 0, else with a relative error below 2^-23.

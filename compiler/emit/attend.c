@@ -14,14 +14,15 @@ static const char *weight_function(FnId fn)
     switch (fn) {
     case FN_EXP2_D3: return "iso_exp2_d3";
     case FN_EXP2_D6: return "iso_exp2_d6";
+    case FN_EX2: return "iso_ex2";
     default: return "iso_exp2";
     }
 }
 
-/* Of the polynomial; 0: the exponential that takes any number. */
+/* Of the polynomial; 0: the exponential that takes any number; 1: ISO_ATTEND_EX2. */
 static int weight_degree(FnId fn)
 {
-    return fn == FN_EXP2_D3 ? 3 : fn == FN_EXP2_D6 ? 6 : 0;
+    return fn == FN_EXP2_D3 ? 3 : fn == FN_EXP2_D6 ? 6 : fn == FN_EX2 ? 1 : 0;
 }
 
 static DType binding_type(const KernelText *k, int binding)

@@ -2,6 +2,7 @@
  * keys that a row may see are read for it. */
 #include "exec_impl.h"
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
 #include "device/iso_rounded.cuh"
@@ -79,6 +80,8 @@ static float exponential(const Attending *a, float x)
         return iso_exp2_d3(x);
     case FN_EXP2_D6:
         return iso_exp2_d6(x);
+    case FN_EX2:
+        return iso_ex2(x);
     default:
         return iso_exp2(x);
     }
@@ -169,6 +172,8 @@ static float weight(const Attending *a, float x, float m)
 {
     if (!a->attend->rounded)
         return exponential(a, iso_sub(x, m));
+    if (a->attend->exp2 == FN_EX2)
+        return iso_ex2_weight(x, by(a), m);
     return iso_rounded_weight(x, by(a), iso_bits_f32(a->attend->inverse), m,
                               a->attend->exp2 == FN_EXP2_D3 ? 3 : 6);
 }

@@ -2,6 +2,7 @@
  * operation is an f32 operation of device/iso_num.cuh, rounded once to the node's type. */
 #include "exec_impl.h"
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
 

@@ -43,7 +43,9 @@ static void write_block(const Contract *contract, const Attend *a, Text *out)
     text_printf(out, "  in a split, block by block, m the maximum of t so far%s:\n"
                 "    weight = %s(t - m), f32; what was before is multiplied by %s(old m - m)\n",
                 a->rounded ? ", of each block's rounded to a multiple of 8" : "", exp2, exp2);
-    if (a->rounded)
+    if (a->rounded && a->exp2 == FN_EX2)
+        text_printf(out, "    (t - m is one fma)\n");
+    else if (a->rounded)
         text_printf(out, "    (n = round(t - m), r = t - (n + m), an fma each; n is added to the "
                          "exponent of the\n    polynomial of r; t is at least m - 124)\n");
     text_printf(out,

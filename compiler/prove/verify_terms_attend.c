@@ -101,6 +101,8 @@ static u64 near_zero(const Attending *a, u64 r)
 
 static u64 rounded_weight(const Attending *a, u64 u, u64 m)
 {
+    if (a->attend->exp2 == FN_EX2)
+        return exponential(a, fused(u, by(a), terms_binary(PTX_SUB, ptx_term_const(0), m)));
     u64 base = terms_binary(PTX_SUB, ptx_term_const(ROUNDER), m);
     u64 least = terms_binary(PTX_MUL, terms_binary(PTX_SUB, m, ptx_term_const(0x42f80000)),
                              ptx_term_const(a->attend->inverse));

@@ -138,6 +138,8 @@ u64 terms_function(Terms *t, FnId fn, const u64 *args)
 {
     if (fn == FN_SQRT)
         return ptx_term_f32(PTX_SQRT, args, 1);
+    if (fn == FN_EX2)
+        return ptx_term_f32(PTX_EX2, args, 1);
     if (fn == FN_MINIMUM || fn == FN_MAXIMUM)
         return ptx_term_f32(fn == FN_MINIMUM ? PTX_MIN : PTX_MAX, args, 2);
     if (!t->function[fn])

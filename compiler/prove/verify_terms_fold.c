@@ -1,6 +1,7 @@
 /* Operations on constants, which the machine computes: what an index that is none gives is one. */
 #include "verify_terms_impl.h"
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 
 /* Keys of constants' patterns in what was computed before. */

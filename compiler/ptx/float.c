@@ -1,7 +1,7 @@
 /* f32 arithmetic: the executor's own functions. */
 #include "machine.h"
 
-#include "device/iso_num.cuh"
+#include "device/iso_ex2.cuh"
 
 #define RUN(name) static bool name(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
 
@@ -46,6 +46,15 @@ RUN(sqrt_f32)
     return true;
 }
 
+RUN(ex2_f32)
+{
+    u32 *d = ptx_row32(w, i, 0);
+    const u32 *a = ptx_row32(w, i, 1);
+    (void)c;
+    PTX_LANES(mask, d[l] = iso_f32_bits(iso_ex2(iso_bits_f32(a[l]))));
+    return true;
+}
+
 static PtxRun find_binary(const PtxInst *i)
 {
     switch (i->op) {
@@ -61,6 +70,8 @@ static PtxRun find_binary(const PtxInst *i)
 
 PtxRun ptx_find_float(const PtxInst *i)
 {
+    if (i->op == PTX_EX2)
+        return ptx_shape(i, "rr") ? ex2_f32 : NULL;
     if (i->type != PTX_T_F32)
         return NULL;
     if (ptx_shape(i, "rrrr"))

@@ -21,6 +21,7 @@
     X(CVTA_LOCAL, "cvta.local.u64")                                                                \
     X(CVT_BF16X2, "cvt.rn.bf16x2.f32")                                                             \
     X(CVT_F16X2, "cvt.rn.f16x2.f32")                                                               \
+    X(EX2, "ex2.approx.ftz.f32")                                                                   \
     X(BAR, "bar.sync")                                                                             \
     X(BAR_ARRIVE, "bar.arrive")                                                                    \
     X(BAR_WARP, "bar.warp.sync")                                                                   \

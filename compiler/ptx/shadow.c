@@ -66,6 +66,8 @@ static bool is_real(const PtxInst *i)
         return i->type == PTX_T_F32;
     case PTX_MAX:
         return i->type == PTX_T_F32 && i->flags & PTX_FLAG_NAN;
+    case PTX_EX2:
+        return true;
     default:
         return false;
     }
@@ -450,6 +452,7 @@ bool ptx_shadow(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     case PTX_SEND: return addresses(c, w, i, mask);
     case PTX_REDUX_MAX:
     case PTX_REDUX_MIN: return ptx_choice_of_lanes(c, w, i, mask) || concrete(c, w, i, mask);
+    case PTX_EX2: return arithmetic(c, w, i, mask);
     default:
         return i->op <= PTX_TRAP ? arithmetic(c, w, i, mask) : concrete(c, w, i, mask);
     }

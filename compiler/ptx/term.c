@@ -95,6 +95,8 @@ static bool is_unchanged(PtxOp op, u64 x, u64 by)
 static u64 sign_of(PtxOp op, const u64 *args, int n)
 {
     u64 all = TERM_NO_SIGN;
+    if (op == PTX_EX2)
+        return all;
     for (int i = 0; i < n; i++)
         all &= args[i];
     return op == PTX_ADD || op == PTX_MUL || op == PTX_FMA || op == PTX_DIV || op == PTX_SQRT

@@ -37,7 +37,10 @@ struct Form {
     static constexpr unsigned inverse = Capped ? 0x3c63239du : 0x40faf232u;
     typedef unsigned short Value;
     ISO_FN float weight(float x) {
-        return Degree == 6 ? iso_exp2_d6(x) : Degree == 3 ? iso_exp2_d3(x) : iso_exp2(x);
+        return Degree == 6   ? iso_exp2_d6(x)
+               : Degree == 3 ? iso_exp2_d3(x)
+               : Degree == 1 ? iso_ex2(x)
+                             : iso_exp2(x);
     }
     ISO_FN Value value(float x) { return F16 ? iso_f16_of_f32(x) : iso_bf16_of_f32(x); }
 };
@@ -462,12 +465,16 @@ int main(int argc, char **argv) {
     Subject rounded3 = subject<Form<128, 128, 3, false, true, 0, false, false, true>>("rounded d3");
     Subject rounded6 = subject<Form<64, 128, 6, false, true, 300, true, false, true>>("rounded d6");
     Subject capped3 = subject<Form<96, 64, 3, true, true, 0, false, true, true>>("rounded cap");
+    Subject ex2 = subject<Form<128, 128, 1, false, true, 0, false, false>>("ex2");
+    Subject fast = subject<Form<128, 128, 1, false, true, 0, false, false, true>>("rounded ex2");
+    Subject fast_cap = subject<Form<96, 64, 1, true, true, 300, true, true, true>>("ex2 cap");
     Subject all = subject<Form<64, 96, 6, true, false, 0, false, false>>("64x96 all");
     if (strcmp(mode, "bits") == 0) {
         bool good = bits(d6, 2, 4);
         good &= bits(d6, 1, 7) & bits(d6, 2, 1) & bits(d3, 1, 8);
         good &= bits(narrow, 1, 5) & bits(capped, 2, 3) & bits(all, 1, 16) & bits(d6, 1, 160);
         good &= bits(rounded3, 2, 4) & bits(rounded6, 1, 5) & bits(capped3, 2, 3);
+        good &= bits(ex2, 2, 4) & bits(fast, 2, 4) & bits(fast, 1, 8) & bits(fast_cap, 1, 5);
         printf(good ? "all equal\n" : "SOME DIFFER\n");
         return !good;
     }
@@ -481,6 +488,8 @@ int main(int argc, char **argv) {
         speed(d6, batch_long(tokens, 16384 / tokens), false, what);
         speed(d3, batch_long(tokens, 16384 / tokens), false, what);
         speed(rounded3, batch_long(tokens, 16384 / tokens), false, what);
+        speed(ex2, batch_long(tokens, 16384 / tokens), false, what);
+        speed(fast, batch_long(tokens, 16384 / tokens), false, what);
     }
     Batch paged = batch_long(16384, 1);
     paged.mode = PAGED, paged.piece = 16;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh" /* the scalar functions: their text is their definition */
 
 static uint32_t word(float x)
@@ -151,7 +152,7 @@ bool function(const char *name, float a, float b, float *out)
                {"exp2.d6", iso_exp2_d6}, {"exp", iso_exp},         {"log2", iso_log2},
                {"log", iso_log},         {"sigmoid", iso_sigmoid}, {"silu", iso_silu},
                {"tanh", iso_tanh},       {"gelu", iso_gelu},       {"gelu_tanh", iso_gelu_tanh},
-               {"softplus", iso_softplus}};
+               {"softplus", iso_softplus}, {"ex2", iso_ex2}};
     if (!strcmp(name, "minimum") || !strcmp(name, "maximum")) {
         *out = name[1] == 'i' ? smaller(a, b) : greater(a, b);
         return true;

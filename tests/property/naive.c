@@ -2,6 +2,7 @@
  * step with the executor, nothing else. */
 #include "naive.h"
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 #include "device/iso_num.cuh"
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 #include "exec/exec.h"
 #include "front.h"
@@ -138,8 +139,10 @@ typedef struct Reference {
 
 static inline float ref_exp(const Reference *r, float x)
 {
-    return r->a->exp2 == FN_EXP2 ? iso_exp2(x) : r->a->exp2 == FN_EXP2_D3 ? iso_exp2_d3(x)
-                                                                          : iso_exp2_d6(x);
+    return r->a->exp2 == FN_EXP2      ? iso_exp2(x)
+           : r->a->exp2 == FN_EX2     ? iso_ex2(x)
+           : r->a->exp2 == FN_EXP2_D3 ? iso_exp2_d3(x)
+                                      : iso_exp2_d6(x);
 }
 
 static inline float ref_by(const Reference *r)
@@ -157,6 +160,8 @@ static inline float ref_block_maximum(const Reference *r, float t)
 static inline float ref_rounded_weight(const Reference *r, float t, float m)
 {
     float c = ref_by(r), b = iso_sub(0x1.8p23f, m);
+    if (r->a->exp2 == FN_EX2)
+        return iso_ex2(iso_fma(t, c, -m));
     float v = iso_max(t, iso_mul(iso_sub(m, 124.0f), iso_div(1.0f, c))), n = iso_fma(v, c, b);
     float rest = iso_fma(v, c, iso_sub(b, n));
     float p = r->a->exp2 == FN_EXP2_D3 ? iso_exp2_d3(rest) : iso_exp2_d6(rest);

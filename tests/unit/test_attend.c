@@ -121,6 +121,9 @@ static const Form forms[] = {
     {ATTENTION(SCALE "exp exp2.d3; maxima rounded;"), false},
     {ATTENTION("scale 0.05; cap_log2 7.2; block 48; split 144; maxima rounded;"), false},
     {SUNK(SMALL "window 21; maxima rounded;"), true},
+    {ATTENTION(SCALE "exp ex2; maxima rounded;"), false},
+    {ATTENTION("scale 0.05; cap_log2 7.2; block 48; split 144; exp ex2; maxima rounded;"), false},
+    {SUNK(SMALL "window 21; exp ex2;"), true},
     {SUNK(SMALL "window 21;"), true},
     {SUNK(SCALE), true},
 };

@@ -23,6 +23,7 @@ static double ref_gelu_tanh(double x)
     X(exp2, exp2, -130, 130, 0.81)                                                                 \
     X(exp2_d3, exp2, -126, 127, 1346)                                                              \
     X(exp2_d6, exp2, -126, 127, 0.81)                                                              \
+    X(ex2, exp2, -126, 127, 2.1)                                                                   \
     X(exp, exp, -90, 90, 0.9)                                                                      \
     X(log2, log2, 0, 0x1p127, 1.8)                                                                 \
     X(log, log, 0, 0x1p127, 1.0)                                                                   \
@@ -62,6 +63,7 @@ START_TEST(test_exponentials_have_no_sign)
     for (IsoU32 u = 0; u < 0xFFFFFF00u; u += 2411) {
         IsoF32 x = iso_bits_f32(u);
         IsoU32 bits = BITS(iso_exp2(x)) | BITS(iso_exp2_d6(x)) | BITS(iso_exp2_d3(x));
+        bits |= BITS(iso_ex2(x));
         ck_assert_msg(bits >> 31 == 0, "%#x", u);
     }
 }
@@ -92,6 +94,7 @@ START_TEST(test_exact_points)
         if (n >= -126) {
             ck_assert_uint_eq(BITS(iso_exp2_d3((IsoF32)n)), BITS(p));
             ck_assert_uint_eq(BITS(iso_exp2_d6((IsoF32)n)), BITS(p));
+            ck_assert_uint_eq(BITS(iso_ex2((IsoF32)n)), BITS(p));
         }
     }
     ck_assert_uint_eq(BITS(iso_exp(0.0f)), 0x3F800000);
@@ -113,6 +116,8 @@ START_TEST(test_ends)
     ck_assert_uint_eq(BITS(iso_exp2_d3(MINUS_INFINITE)), 0);
     ck_assert_uint_eq(BITS(iso_exp2_d6(INFINITE)), INF);
     ck_assert_uint_eq(BITS(iso_exp2_d6(MINUS_INFINITE)), 0);
+    ck_assert_uint_eq(BITS(iso_ex2(INFINITE)), INF);
+    ck_assert_uint_eq(BITS(iso_ex2(MINUS_INFINITE)), 0);
     ck_assert_uint_eq(BITS(iso_exp(INFINITE)), INF);
     ck_assert_uint_eq(BITS(iso_exp(MINUS_INFINITE)), 0);
     ck_assert_uint_eq(BITS(iso_log(INFINITE)), INF);
@@ -140,6 +145,9 @@ START_TEST(test_overflow_and_underflow)
     ck_assert_uint_eq(BITS(iso_exp(-103.98f)), 0);
     ck_assert_uint_eq(BITS(iso_exp2(128.0f)), INF);
     ck_assert_uint_eq(BITS(iso_exp2(0x1.fffffep6f)), 0x7F7FFFA7);
+    ck_assert_uint_eq(BITS(iso_ex2(0x1.fffffep6f)), 0x7F7FFFA8);
+    ck_assert_uint_eq(BITS(iso_ex2(-0x1.f7fffep6f)), 0x0080002C);
+    ck_assert_uint_eq(BITS(iso_ex2(-0x1.f80002p6f)), 0);
     ck_assert_uint_eq(BITS(iso_exp2(-149.5f)), 1);
     ck_assert_uint_eq(BITS(iso_exp2(-150.0f)), 0);
     ck_assert_uint_eq(BITS(iso_exp2(-130.25f)), BITS((IsoF32)exp2(-130.25)));

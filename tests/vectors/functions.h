@@ -3,6 +3,7 @@
 #ifndef TESTS_VECTORS_FUNCTIONS_H
 #define TESTS_VECTORS_FUNCTIONS_H
 
+#include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 
 typedef unsigned long long VectorU64;
