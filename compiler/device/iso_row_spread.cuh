@@ -2,22 +2,24 @@
 // cluster, take parts, a thread for each lane, and nobody waits for another until all are there.
 // Owns the shared memory in which parts are joined.
 //
-// A row is S::spans spans of S::span elements; a span is S::of_span parts of S::step elements, the
-// last of which may be short. Lanes, then parts, then spans are joined pairwise in f32.
+// A row is S::spans spans of S::span elements, but for the last, which ends where the row does; a
+// span is S::of_span parts of S::step elements, the last of which may be short. Lanes, then parts,
+// then spans are joined pairwise in f32.
 #ifndef ISO_ROW_SPREAD_CUH
 #define ISO_ROW_SPREAD_CUH
 
 #include "iso_prim.cuh"
 #include "iso_row.cuh"
 
-template <int Spans, int OfSpan, int Span, int Step, int Cluster> struct IsoSpread {
+template <int Spans, int OfSpan, int Span, int Step, int Row, int Cluster> struct IsoSpread {
     static constexpr int spans = Spans, of_span = OfSpan, span = Span, step = Step;
     static constexpr int cluster = Cluster, parts = Spans * OfSpan;
 
     ISO_FN int begin(int part) { return part / OfSpan * Span + part % OfSpan * Step; }
     ISO_FN int end(int part)
     {
-        const int full = begin(part) + Step, span_end = (part / OfSpan + 1) * Span;
+        const int full = begin(part) + Step;
+        const int span_end = part / OfSpan == Spans - 1 ? Row : (part / OfSpan + 1) * Span;
         return full < span_end ? full : span_end;
     }
 };

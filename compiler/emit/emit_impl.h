@@ -128,6 +128,8 @@ void row_bind_reduce(Chunked *c, int index, Str body, Str pace);
 /* The reduce's value as a text, held as its type is, then known to the row. */
 void row_bind_value(Chunked *c, const DagNode *reduce, Str value);
 /* "IsoSum"; "ISO_F32". */
+/* IsoSpread<...> of a tree that has spans. */
+Str row_spread_text(Arena *arena, const RowTree *tree, int cluster);
 const char *row_monoid(Monoid monoid, bool fused);
 const char *row_type(DType type);
 /* Declares `place`: the row's among the rows of the roots. */

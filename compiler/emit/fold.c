@@ -171,8 +171,7 @@ void fold_write_op(KernelText *k)
     f.element = (ExprScope){.w = &k->head, .outer = &f.row, .census = &k->census,
                             .kept = element_kept, .input = row_input, .user = &f};
     emit_fold_bindings(k->kernel, &f.touched);
-    writer_line(&k->head, "using Fold = IsoSpread<%d, %d, %lld, %lld, 1>;", tree->spans,
-                tree->of_span, (long long)tree->span, (long long)tree->step);
+    writer_line(&k->head, "using Fold = %.*s;", STR_FMT(row_spread_text(k->arena, tree, 1)));
     writer_line(&k->head, "static constexpr int lanes = %d, values = %d;", tree->lanes,
                 f.fold->values);
     write_inputs(&f);

@@ -60,8 +60,7 @@ static void write_program(KernelText *k, int index, Str text, const RowTree *tre
         Text begin = {.arena = k->arena};
         for (int i = 0; i < tree->n_parts; i++)
             text_printf(&begin, "%lld, ", (long long)tree->parts[i].start);
-        const Run *last = &tree->parts[tree->n_parts - 1];
-        text_printf(&begin, "%lld", (long long)(last->start + last->len));
+        text_printf(&begin, "%lld", (long long)row_tree_end(tree));
         writer_line(w, "__constant__ constexpr int begin%d[] = {%.*s};", index,
                     STR_FMT(text_str(&begin)));
     }
@@ -93,6 +92,13 @@ static Str lanes_text(Arena *arena, const RowTree *tree)
                       lanes ? (long long)tree->run : 1LL,
                       lanes && tree->lane_join == JOIN_LEFT ? "true" : "false",
                       lanes ? row_type(tree->lane_type) : "ISO_F32");
+}
+
+Str row_spread_text(Arena *arena, const RowTree *tree, int cluster)
+{
+    return str_format(arena, "IsoSpread<%d, %d, %lld, %lld, %lld, %d>", tree->spans, tree->of_span,
+                      (long long)tree->span, (long long)tree->step,
+                      (long long)row_tree_end(tree), cluster);
 }
 
 /* A lane's runs in whole chunks, or element by element. */
@@ -133,10 +139,9 @@ static Str reduce_text(Chunked *c, int index, Str body, Str pace)
     Str text = postfix_text(k->arena, &tree->program, row->roots_out, 1);
     Str lanes = lanes_text(k->arena, tree);
     if (row->spread)
-        return str_format(k->arena, "iso_row_spread<%s, %.*s, %.*s, IsoSpread<%d, %d, %lld, %lld, "
-                          "%d>>(vector, %.*s)", monoid, STR_FMT(lanes), STR_FMT(pace),
-                          tree->spans, tree->of_span, (long long)tree->span,
-                          (long long)tree->step, row->cluster, STR_FMT(body));
+        return str_format(k->arena, "iso_row_spread<%s, %.*s, %.*s, %.*s>(vector, %.*s)", monoid,
+                          STR_FMT(lanes), STR_FMT(pace),
+                          STR_FMT(row_spread_text(k->arena, tree, row->cluster)), STR_FMT(body));
     if (str_is(text, "L"))
         return str_format(k->arena, "iso_row_part<%s, %.*s, %.*s>(%lld, %lld, vector, %.*s)",
                           monoid, STR_FMT(lanes), STR_FMT(pace),
@@ -269,11 +274,11 @@ void emit_row(KernelText *k)
     k->arguments = "IsoRowArgs";
     k->threads = threads > 1 ? threads : ROW_ALONE_THREADS;
     k->bounds = str_format(k->arena, "%d", k->threads).s;
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\niso_map.cuh\n"
                    "iso_row.cuh\n");
     if (folds || (row->spread && !join)) {
         k->cluster = row->cluster;
-        k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
+        k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\niso_map.cuh\n"
                        "iso_row.cuh\niso_row_spread.cuh\n");
     }
 

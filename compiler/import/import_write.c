@@ -47,25 +47,29 @@ static void split_text(Parts p, const char *leaf, Text *out)
         text_printf(out, "split %d { %.*s } left f32", p.odd, STR_FMT(inner));
 }
 
+/* Of the vocabulary's tree. */
+static int vocab_parts(Parts p)
+{
+    return p.odd > 1 ? p.odd : 2 * p.even;
+}
+
 static i64 stored_vocab(const ImportModel *m, Parts p)
 {
-    i64 parts = (i64)p.odd * p.even;
+    i64 parts = p.odd > 1 ? (i64)p.odd * p.even : vocab_parts(p);
     return m->vocab % parts == 0 ? m->vocab : (m->vocab + VOCAB_UNIT - 1) / VOCAB_UNIT * VOCAB_UNIT;
 }
 
-/* Parts of the stored vocabulary: the last has the padding, which no sum has. */
+/* Parts of the stored vocabulary: the last has the padding, which no sum has. Blocks are those that
+ * a product's tile reduces (iso_fold.cuh), so that a head without logits has the same bits. */
 static void vocab_tree(const ImportModel *m, Parts p, Text *out)
 {
-    static const char leaf[] = "every 1024 { lanes 128 by 8 { chain } pairwise f32 } left f32";
-    int outer = p.odd > 1 ? p.odd : p.even;
-    const char *join = p.odd > 1 ? "left" : "pairwise";
-    if (outer == 1)
-        text_printf(out, "%s", leaf);
-    else if (m->vocab % outer == 0)
-        text_printf(out, "split %d { %s } %s f32", outer, leaf, join);
+    static const char leaf[] = "every 256 { lanes 8 by 2 { chain } pairwise f32 } pairwise f32";
+    int outer = vocab_parts(p);
+    if (m->vocab % outer == 0)
+        text_printf(out, "split %d { %s } pairwise f32", outer, leaf);
     else
-        text_printf(out, "every %lld { %s } %s f32", (long long)stored_vocab(m, p) / outer, leaf,
-                    join);
+        text_printf(out, "every %lld { %s } pairwise f32", (long long)stored_vocab(m, p) / outer,
+                    leaf);
 }
 
 /* ---- head ------------------------------------------------------------------------------------ */

@@ -62,10 +62,17 @@ typedef struct RowTree {
     DType lane_type;
     JoinProgram program; /* over the parts; with roots_out the stack ends with n_roots values */
     /* Parts are `of_span` of `step` elements in each of `spans` spans, the last of a span maybe
-     * shorter; lanes, parts and spans are joined pairwise in f32. 0 spans: they are not so. */
+     * shorter, that of the last span too; lanes, parts and spans are joined pairwise in f32.
+     * 0 spans: they are not so. */
     int spans, of_span;
     i64 span, step;
 } RowTree;
+
+static inline i64 row_tree_end(const RowTree *tree)
+{
+    const Run *last = &tree->parts[tree->n_parts - 1];
+    return last->start + last->len;
+}
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
 

@@ -207,8 +207,10 @@ bool plan_joins_spans(Arena *arena, int spans, int of_span, const JoinProgram *p
 static bool parts_are_spans(const RowTree *tree)
 {
     for (int i = 0; i < tree->n_parts; i++) {
-        i64 within = i % tree->of_span * tree->step, left = tree->span - within;
-        i64 start = i / tree->of_span * tree->span + within;
+        int span = i / tree->of_span;
+        i64 start = span * tree->span + i % tree->of_span * tree->step;
+        i64 end = span == tree->spans - 1 ? row_tree_end(tree) : (span + 1) * tree->span;
+        i64 left = end - start;
         if (left < 1 || tree->parts[i].start != start ||
             tree->parts[i].len != (left < tree->step ? left : tree->step))
             return false;
@@ -235,11 +237,27 @@ void plan_row_spans(RowTree *tree)
         tree->spans = 0;
 }
 
+/* Parts that are all full look like one span: as many as the program joins so. */
+static void divide_span(Arena *arena, RowTree *tree)
+{
+    int spans = 1;
+    while (spans <= tree->n_parts &&
+           (tree->n_parts % spans ||
+            !plan_joins_spans(arena, spans, tree->n_parts / spans, &tree->program)))
+        spans++;
+    tree->spans = spans <= tree->n_parts ? spans : 0;
+    tree->of_span = tree->spans ? tree->n_parts / spans : 0;
+    tree->span = tree->of_span * tree->step;
+}
+
 static void find_spans(Arena *arena, RowTree *tree)
 {
     if ((i64)tree->n_parts * tree->lanes >= SPREAD_THREADS)
         plan_row_spans(tree);
-    if (tree->spans && !plan_joins_spans(arena, tree->spans, tree->of_span, &tree->program))
+    if (tree->spans == 1)
+        divide_span(arena, tree);
+    else if (tree->spans &&
+             !plan_joins_spans(arena, tree->spans, tree->of_span, &tree->program))
         tree->spans = 0;
 }
 
