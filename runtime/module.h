@@ -102,7 +102,7 @@ typedef struct Launch {
     void *roots;                /* PART */
     const void *const *sources; /* JOIN: per rank of the layout */
     const Window *window;       /* JOIN: NULL for all */
-    bool early;                 /* JOIN of a product: may take its places before it may begin */
+    bool early;                 /* JOIN: may take its places before it may begin */
 } Launch;
 
 /* iso_op_join, and for some of the rows: those of a product whose rows are the tokens. */

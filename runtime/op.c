@@ -310,6 +310,7 @@ static iso_status run_alone(const iso_op *op, const iso_tensor *tensors, int n,
     sources[op->rank] = run->workspace;
     launch.phase = ISO_PHASE_JOIN;
     launch.sources = sources;
+    launch.early = true;
     status = run_phase(&launch, n);
     free(sources);
     return status;

@@ -172,6 +172,7 @@ static json_t *kernels_json(ManifestWriter *w, const ManifestBuild *build)
         put(w, kernel, "threads", integer(k->threads));
         put(w, kernel, "shared_bytes", integer(k->shared_bytes));
         put(w, kernel, "registers", integer(build->registers ? build->registers[i] : 0));
+        put(w, kernel, "waits", json_true());
         put(w, kernel, "device_files", lines_json(w, k->device_files));
         put(w, kernel, "census", census_json(w, &k->census));
         push(w, array, kernel);
@@ -304,7 +305,6 @@ static json_t *join_json(ManifestWriter *w, const Kernel *k)
     const Join *join = &k->join;
     json_t *object = json_object();
     put(w, object, "of", json_string(families[join->of].name));
-    put(w, object, "waits", json_boolean(join->of == FAMILY_GEMM));
     put(w, object, "reduces", integer(join->n_reduces));
     put(w, object, "roots_of_rank", integers(w, join->roots_of_rank, join->n_sources));
     put(w, object, "values", integer(join_values(join)));
@@ -327,7 +327,6 @@ static json_t *attend_json(ManifestWriter *w, const AttendKernel *k)
     put(w, object, "kernel", json_string(attend_choice_name(k->choice)));
     put(w, object, "rows", integer(16 * k->row_tiles));
     put(w, object, "resident", integer(k->resident));
-    put(w, object, "waits", json_boolean(k->choice == ATTEND_DECODE));
     put(w, object, "causal", json_boolean(k->computes.causal));
     put(w, object, "split", integer(k->computes.split));
     return object;

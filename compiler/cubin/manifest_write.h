@@ -22,6 +22,8 @@
  *   "kernels": [ K ],      distinct programs: K = { "name",
  *                          "family": "gemm|row|map|join|attend|draw|top|order",
  *                          "threads", "shared_bytes" (dynamic), "registers",
+ *                          "waits": true: by itself, for what was launched before; not in
+ *                          older ones, of which products wait,
  *                          "arguments": struct of device/iso_abi.cuh, "device_files": [..],
  *                          "census": { "add", "mul", "fma", "div", "sqrt", "mma_steps" } }
  *   "specs": [ S ],        Plan.kernels: what a launch binds to a program:
@@ -59,14 +61,13 @@
  *                       "row_threads": of one row,
  *                       "columns": 0, or how many a thread has at a time (absent: 0),
  *                       "cluster": CTAs of one row, where they are more than one },
- *             "join": { "of": "gemm|row", "waits": bool,      as product kernels do (iso_abi.cuh)
+ *             "join": { "of": "gemm|row",
  *                       "reduces": n, "roots_of_rank": [n], "values": per root,
  *                       "rows": [atom], "groups": [as in gemm],
  *                       "chosen": [as in gemm] },
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
  *                       "kernel": "mma|decode|wgmma",
  *                       "rows": of one CTA, "resident": CTAs of a multiprocessor, "split": keys,
- *                       "waits": bool,                 as product kernels do
  *                       "causal": bool } }             false: lengths must be given
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
  *       "ops": [ { "op": i, "join": spec or -1,

@@ -94,8 +94,8 @@
 //   grid    ceil(sum over groups of ceil(columns, 2), 256), any y >= 1 (CTAs loop over rows)
 //   shared, workspace, counters   none
 //
-// Product and join kernels and iso_attend_decode wait themselves for what was launched before them
-// (iso_grid_begin): they may be launched with programmatic stream serialization, or without.
+// Every kernel waits itself for what was launched before it (iso_grid_begin), and lets what is
+// launched next begin: it may be launched with programmatic stream serialization, or without.
 //
 // With rows = 0 there is nothing to launch. Two launches that may overlap must not share workspace
 // or counters.

@@ -7,6 +7,7 @@
 
 #include "iso_abi.cuh"
 #include "iso_num.cuh"
+#include "iso_prim.cuh"
 
 template <class T, int W> struct IsoPack {
     T v[W];

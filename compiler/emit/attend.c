@@ -101,6 +101,7 @@ static void emit_wgmma(KernelText *k)
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\niso_prim.cuh\n"
                    "iso_wgmma.cuh\niso_attend.cuh\niso_attend_tile.cuh\niso_attend_wgmma.cuh\n");
     write_op(k);
+    writer_line(&k->body, "iso_grid_begin();");
     writer_line(&k->body, "iso_attend_wgmma<Op>(args, maps);");
 }
 
@@ -119,6 +120,8 @@ static void emit_mma(KernelText *k)
                       : STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\n"
                             "iso_prim.cuh\niso_attend.cuh\n");
     write_op(k);
+    if (!decode)
+        writer_line(&k->body, "iso_grid_begin();");
     writer_line(&k->body, "iso_attend%s<Op>(args);", decode ? "_decode" : "");
 }
 

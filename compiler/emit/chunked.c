@@ -87,6 +87,7 @@ void chunked_extents(Chunked *c)
     Writer *w = &c->k->body;
     const char *begin = c->k->kernel->family == FAMILY_JOIN ? "args.row_begin" : "0";
     Text product = {.arena = c->k->arena};
+    writer_line(w, "iso_grid_begin();");
     for (int d = 0; d < c->k->kernel->n_dims; d++) {
         if (dim_is_free(c->k->contract, &c->k->kernel->dims[d]))
             writer_line(w, "const unsigned e%d = iso_live(map.rows_dev, map.extent[%d], "

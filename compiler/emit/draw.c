@@ -58,7 +58,7 @@ void emit_draw(KernelText *k)
     k->arguments = "IsoMapArgs";
     k->threads = DRAW_THREADS;
     k->bounds = "1024";
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_map.cuh\niso_row.cuh\n"
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_prim.cuh\niso_map.cuh\niso_row.cuh\n"
                    "iso_random.cuh\niso_draw.cuh\n");
     chunked_extents(&c);
     writer_open(w, "for (unsigned row = blockIdx.x; row < rows; row += gridDim.x)");

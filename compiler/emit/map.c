@@ -13,7 +13,8 @@ void emit_map(KernelText *k)
     k->arguments = "IsoMapArgs";
     k->threads = MAP_THREADS;
     k->bounds = "256";
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\n"
+                   "iso_map.cuh\n");
 
     chunked_extents(&c);
     writer_line(w, "const unsigned chunks = (e%d + %d) / %d;", c.inner, c.width - 1, c.width);

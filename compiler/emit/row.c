@@ -274,12 +274,12 @@ void emit_row(KernelText *k)
     k->arguments = "IsoRowArgs";
     k->threads = threads > 1 ? threads : ROW_ALONE_THREADS;
     k->bounds = str_format(k->arena, "%d", k->threads).s;
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\niso_map.cuh\n"
-                   "iso_row.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\n"
+                   "iso_map.cuh\niso_row.cuh\n");
     if (folds || (row->spread && !join)) {
         k->cluster = row->cluster;
-        k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\niso_map.cuh\n"
-                       "iso_row.cuh\niso_row_spread.cuh\n");
+        k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\n"
+                   "iso_map.cuh\niso_row.cuh\niso_row_spread.cuh\n");
     }
 
     writer_line(w, "const IsoMapArgs &map = args.map;");

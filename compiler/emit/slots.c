@@ -211,8 +211,8 @@ static void open_kernel(Summing *s, KernelText *k)
     k->arguments = "IsoRowArgs";
     k->threads = s->threads;
     k->bounds = str_format(k->arena, "%d, 4", s->threads).s; /* not to spill for more of them */
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
-                   "iso_row.cuh\niso_slots.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\n"
+                   "iso_map.cuh\niso_row.cuh\niso_slots.cuh\n");
 }
 
 void emit_slots(KernelText *k)

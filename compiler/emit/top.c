@@ -273,8 +273,8 @@ void emit_top(KernelText *k)
     k->family = "top";
     k->parameters = "const __grid_constant__ IsoMapArgs map";
     k->arguments = "IsoMapArgs";
-    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_map.cuh\n"
-                   "iso_row.cuh\niso_random.cuh\niso_top.cuh\n");
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\n"
+                   "iso_map.cuh\niso_row.cuh\niso_random.cuh\niso_top.cuh\n");
     write_rule(k);
     chunked_extents(&c);
     open_rows(k);

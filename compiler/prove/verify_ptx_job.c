@@ -423,8 +423,7 @@ static void run_machine(PtxTrial *r)
     o->covered = arena_array(r->arena, u8, program ? program->code.n + 1 : 1);
     m->report = (PtxReport){.arena = r->arena, .covered = o->covered};
     m->memory = &r->worker->memory;
-    m->early = is_gemm(r) || (r->spec->family == MF_ATTEND && r->spec->attend.waits) ||
-               (r->job->phase == ISO_PHASE_JOIN && r->spec->join_waits);
+    m->early = kernel->waits;
     m->wanted = is_gemm(r) ? wanted : NULL;
     m->wanted_self = r;
     m->wanted_of = str_of(kernel->name);

@@ -11,8 +11,8 @@
 
 /* A CTA has row %ctaid.x of pair %ctaid.y; its threads copy the row's units. */
 const char cache_write_ptx[] =
-    ".version 7.0\n"
-    ".target sm_70\n"
+    ".version 7.8\n"
+    ".target sm_90\n"
     ".address_size 64\n"
     ".visible .entry iso_cache_write(.param .align 8 .b8 args[280])\n"
     "{\n"
@@ -22,6 +22,8 @@ const char cache_write_ptx[] =
     "%d;\n"
     "    .reg .b64 %at, %from, %to, %pair, %step, %slots, %x, %z;\n"
     "    .reg .b64 %slot, %block, %place, %wide;\n"
+    "    griddepcontrol.launch_dependents;\n"
+    "    griddepcontrol.wait;\n"
     "    mov.u32 %row, %ctaid.x;\n"
     "    ld.param.u64 %at, [args + 8];\n"
     "    setp.eq.u64 %p, %at, 0;\n"
@@ -217,13 +219,16 @@ static iso_status write_here(const iso_cache_rows *what, const CacheArgs *args)
 static iso_status write_there(const iso_module *module, const iso_cache_rows *what,
                               CacheArgs *args, void *stream)
 {
+    CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = (unsigned)what->rows[0].shape[0],
                              .grid_y = (unsigned)what->n,
                              .grid_z = 1,
                              .block_x = CACHE_THREADS,
                              .block_y = 1,
                              .block_z = 1,
-                             .stream = stream};
+                             .stream = stream,
+                             .attributes = &early,
+                             .n_attributes = 1};
     void *parameters[] = {args};
     if (!module->cache_write)
         return iso_fail(ISO_UNSUPPORTED, "iso_cache_write: contract %s has no `attend`",

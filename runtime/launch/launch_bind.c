@@ -11,10 +11,9 @@ iso_status launch_program(const Launch *launch, int program, const Grid *grid, v
     const iso_module *module = launch->op->module;
     const MfKernel *kernel = &module->manifest->kernels[program];
     const MfSpec *spec = launch->spec;
-    /* Products, their joins and decoding wait themselves for what comes before, and may begin a
-     * little earlier. */
-    bool waits = spec->family == MF_GEMM || (launch->early && spec->join_waits) ||
-                 (spec->family == MF_ATTEND && spec->attend.waits);
+    /* What waits itself for what comes before may begin a little earlier. */
+    bool waits = spec->family == MF_JOIN ? launch->early && kernel->waits
+                                         : kernel->waits || spec->family == MF_GEMM;
     CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = grid->x,
                              .grid_y = grid->y,

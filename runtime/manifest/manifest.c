@@ -111,6 +111,7 @@ static void read_kernel(Reader *r, json_t *object, void *element)
     kernel->family = get_family(r, object);
     kernel->threads = (int)get_int(r, object, "threads", 1, 1024);
     kernel->shared_bytes = (int)get_int(r, object, "shared_bytes", 0, 1 << 20);
+    kernel->waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not say */
 }
 
 static void read_binding(Reader *r, json_t *object, void *element)
@@ -229,7 +230,6 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
     for (int i = 0; spec->roots_of_source && i < spec->n_sources; i++)
         spec->roots_of_source[i] = (int)element_int(r, roots, i, "roots_of_rank", 0, 1 << 20);
     spec->join_of_row = !strcmp(get_string(r, object, "of"), "row");
-    spec->join_waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not */
     read_atom_list(r, json_object_get(object, "rows"), "rows", &spec->gemm.rows);
     spec->values = (int)get_int(r, object, "values", 1, 8);
     read_chosen(r, object, spec);
@@ -261,7 +261,6 @@ static void read_attend(Reader *r, json_t *object, MfSpec *spec)
     attend->kernel = get_attend_kernel(r, object);
     attend->rows = (int)get_int(r, object, "rows", 16, 128);
     attend->resident = (int)get_int(r, object, "resident", 1, 32);
-    attend->waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not */
     attend->causal = get_bool(r, object, "causal");
     attend->split = (int)get_int(r, object, "split", 1, INT32_MAX);
 }

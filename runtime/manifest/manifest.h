@@ -48,6 +48,7 @@ typedef struct MfKernel {
     MfFamily family;
     int threads;
     int shared_bytes;
+    bool waits; /* by itself, for what was launched before */
 } MfKernel;
 
 typedef struct MfBinding {
@@ -104,7 +105,6 @@ typedef struct MfAttend {
     int queries, keys, values, sinks, value, lse; /* bindings; -1: none */
     int rows;        /* of one CTA */
     int resident;    /* CTAs that a multiprocessor has room for */
-    bool waits;      /* by itself, for what was launched before */
     bool causal;     /* else lengths must be given */
     int split;       /* keys that are joined apart */
 } MfAttend;
@@ -126,7 +126,6 @@ typedef struct MfSpec {
                                thread has at a time, the last being a token's slots */
     int row_cluster;        /* CTAs of one row */
     bool join_of_row;       /* JOIN */
-    bool join_waits;        /* JOIN: by itself, for what was launched before */
     int n_sources;
     int *roots_of_source;
 } MfSpec;

@@ -158,13 +158,16 @@ iso_status device_rows(const Device *device, const RowCopy *copy)
     uint32_t first = (uint32_t)copy->first;
     uint32_t count = copy->count ? (uint32_t)copy->count : UINT32_MAX;
     void *args[] = {&to, &from, &to_index, &from_index, &units, &first, &count};
+    CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = (unsigned)copy->rows,
                              .grid_y = 1,
                              .grid_z = 1,
                              .block_x = ROW_THREADS,
                              .block_y = 1,
                              .block_z = 1,
-                             .stream = device->stream};
+                             .stream = device->stream,
+                             .attributes = &early,
+                             .n_attributes = 1};
     return driver_check(driver, driver->launch_config(&config, device->rows, args, NULL),
                         "iso_model_rows");
 }

@@ -3,8 +3,8 @@
 #include "model.h"
 
 const char model_ptx[] =
-    ".version 7.0\n"
-    ".target sm_70\n"
+    ".version 7.8\n"
+    ".target sm_90\n"
     ".address_size 64\n"
     ".visible .entry iso_model_rows(.param .u64 to, .param .u64 from, .param .u64 to_index,\n"
     "    .param .u64 from_index, .param .u32 units, .param .u32 first,\n"
@@ -14,6 +14,8 @@ const char model_ptx[] =
     "    .reg .b16 %value;\n"
     "    .reg .u32 %row, %to_row, %from_row, %units, %i, %step;\n"
     "    .reg .u64 %to, %from, %index, %offset, %at;\n"
+    "    griddepcontrol.launch_dependents;\n"
+    "    griddepcontrol.wait;\n"
     "    mov.u32 %row, %ctaid.x;\n"
     "    ld.param.u32 %units, [units];\n"
     "    ld.param.u64 %to, [to];\n"

@@ -254,7 +254,7 @@ START_TEST(a_launch_says_where_keys_are)
     ck_assert_int_eq(call(rig, op), ISO_OK);
     ck_assert_int_eq(noted.args.tile_tokens, MMA_TOKENS);
     ck_assert_int_eq(noted.maps, 0);
-    ck_assert_uint_eq(noted.attributes, 0);
+    ck_assert_uint_eq(noted.attributes, 1);
     ck_assert_uint_eq(noted.grid[0], 1);
     ck_assert_uint_eq(noted.grid[1], 2);
     unpretend(rig);

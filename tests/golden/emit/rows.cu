@@ -3,14 +3,16 @@
 #include "iso_num.cuh"
 #include "iso_fn.cuh"
 #include "iso_short.cuh"
+#include "iso_prim.cuh"
 #include "iso_map.cuh"
 #include "iso_row.cuh"
 
 // flipped; threads 256, shared 0
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_a1a1662f15274c18 {
+namespace text_iso_map_04e53bce2cf93820 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_a1a1662f15274c18(const __grid_constant__ IsoMapArgs map) {
+iso_map_04e53bce2cf93820(const __grid_constant__ IsoMapArgs map) {
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -40,11 +42,57 @@ iso_map_a1a1662f15274c18(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
+// moved; threads 256, shared 0
+// add 0, mul 0, fma 0, div 1, sqrt 0, mma 0
+namespace text_iso_map_3f3f99c04b7b9e3f {
+extern "C" __global__ void __launch_bounds__(256)
+iso_map_3f3f99c04b7b9e3f(const __grid_constant__ IsoMapArgs map) {
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned e2 = map.extent[2];
+    const unsigned rows = e0 * e1;
+    const unsigned chunks = (e2 + 7) / 8;
+    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
+        const unsigned row = at / chunks;
+        const unsigned i1 = row % e1;
+        const unsigned r1 = row / e1;
+        const unsigned i0 = r1;
+        const float *const p0 = (const float *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
+        const long long s0 = map.view[0].stride[2];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[2];
+        float *const p2 = (float *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
+        const long long s2 = map.view[2].stride[2];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body = [&](long long i, int n, bool wide) {
+            IsoPack<float, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<float, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const float t0 = x0.v[e];
+                const IsoU16 t1 = x1.v[e];
+                const float t2 = iso_f32_of_bf16(t1);
+                const float t3 = iso_max(t0, t2);
+                const float t4 = iso_div(t3, iso_bits_f32(0x40400000u /* 3 */));
+                y2.v[e] = t4;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_chunk<8>(at % chunks * 8, e2, vector, body);
+    }
+}
+}
+
 // gated; threads 256, shared 0
 // add 1, mul 2, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_bafdac71ee0a6cec {
+namespace text_iso_map_dc9edd96216e10dd {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_bafdac71ee0a6cec(const __grid_constant__ IsoMapArgs map) {
+iso_map_dc9edd96216e10dd(const __grid_constant__ IsoMapArgs map) {
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -97,56 +145,13 @@ iso_map_bafdac71ee0a6cec(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// moved; threads 256, shared 0
-// add 0, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_map_e5e67cea7eb9cd75 {
-extern "C" __global__ void __launch_bounds__(256)
-iso_map_e5e67cea7eb9cd75(const __grid_constant__ IsoMapArgs map) {
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned e2 = map.extent[2];
-    const unsigned rows = e0 * e1;
-    const unsigned chunks = (e2 + 7) / 8;
-    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
-        const unsigned row = at / chunks;
-        const unsigned i1 = row % e1;
-        const unsigned r1 = row / e1;
-        const unsigned i0 = r1;
-        const float *const p0 = (const float *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
-        const long long s0 = map.view[0].stride[2];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[2];
-        float *const p2 = (float *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
-        const long long s2 = map.view[2].stride[2];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body = [&](long long i, int n, bool wide) {
-            IsoPack<float, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<float, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const float t0 = x0.v[e];
-                const IsoU16 t1 = x1.v[e];
-                const float t2 = iso_f32_of_bf16(t1);
-                const float t3 = iso_max(t0, t2);
-                const float t4 = iso_div(t3, iso_bits_f32(0x40400000u /* 3 */));
-                y2.v[e] = t4;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_chunk<8>(at % chunks * 8, e2, vector, body);
-    }
-}
-}
-
 // chained; threads 32, shared 0
 // add 0, mul 0, fma 1, div 1, sqrt 0, mma 0
-namespace text_iso_row_169a7e79a26e857b {
+namespace text_iso_row_45b49b73dd2fdf5c {
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_169a7e79a26e857b(const __grid_constant__ IsoRowArgs args) {
+iso_row_45b49b73dd2fdf5c(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -199,7 +204,7 @@ iso_row_169a7e79a26e857b(const __grid_constant__ IsoRowArgs args) {
 
 // rounded; threads 32, shared 0
 // add 2, mul 2, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_63ab90dd76bac5a8 {
+namespace text_iso_row_4f03f4ffa5bfd44e {
 __constant__ constexpr char program0[] = "LL+bLL+b+bLL+b+b";
 __constant__ constexpr int begin0[] = {0, 200, 400, 600, 800, 1000, 1003};
 struct Program0 {
@@ -209,8 +214,9 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_63ab90dd76bac5a8(const __grid_constant__ IsoRowArgs args) {
+iso_row_4f03f4ffa5bfd44e(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -266,53 +272,9 @@ iso_row_63ab90dd76bac5a8(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
-// left_lanes; threads 128, shared 0
-// add 2, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_862212a09a830d38 {
-extern "C" __global__ void __launch_bounds__(128)
-iso_row_862212a09a830d38(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        IsoU16 *const p1 = (IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_f16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const IsoU16 t2 = iso_f16_of_f32(iso_row_part<IsoSum, IsoLanes<128, 8, true, ISO_F16>, IsoPace<128, 8, 4>>(0, 1003, vector, body0));
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> y1;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t3 = x0.v[e];
-                const IsoU16 t4 = iso_f16_of_f32(iso_sub(iso_f32_of_f16(t3), iso_f32_of_f16(t2)));
-                y1.v[e] = t4;
-            }
-            iso_store(y1, p1, s1, i, n, wide);
-        };
-        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
-    }
-}
-}
-
 // log_sum; threads 64, shared 0
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_a37957232256c158 {
+namespace text_iso_row_7d0bfd02422b51cb {
 __constant__ constexpr char program0[] = "LL+L+";
 __constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
 struct Program0 {
@@ -322,8 +284,9 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(64)
-iso_row_a37957232256c158(const __grid_constant__ IsoRowArgs args) {
+iso_row_7d0bfd02422b51cb(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -355,10 +318,11 @@ iso_row_a37957232256c158(const __grid_constant__ IsoRowArgs args) {
 
 // head_norm; threads 32, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_d3c4d8af8efbc6fe {
+namespace text_iso_row_9ab60c581dd98fc7 {
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_d3c4d8af8efbc6fe(const __grid_constant__ IsoRowArgs args) {
+iso_row_9ab60c581dd98fc7(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned e2 = map.extent[2];
@@ -413,12 +377,59 @@ iso_row_d3c4d8af8efbc6fe(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
+// log_prob; threads 32, shared 0
+// add 1, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_b5294f720e293452 {
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_b5294f720e293452(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<1> &terms) {
+            IsoPack<IsoU16, 1> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 1; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_part<IsoLogSumExp, IsoLanes<32, 2, true, ISO_F32>, IsoPace<32, 1, 1>>(0, 1003, vector, body0));
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<float, 8> y1;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t3 = x0.v[e];
+                const float t4 = iso_f32_of_bf16(t3);
+                const float t5 = iso_sub(t4, t2);
+                y1.v[e] = t5;
+            }
+            iso_store(y1, p1, s1, i, n, wide);
+        };
+        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
 // softmax; threads 256, shared 0
 // add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_de7823fccd6086b7 {
+namespace text_iso_row_cd0735ac5287cecb {
 extern "C" __global__ void __launch_bounds__(256)
-iso_row_de7823fccd6086b7(const __grid_constant__ IsoRowArgs args) {
+iso_row_cd0735ac5287cecb(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -474,12 +485,13 @@ iso_row_de7823fccd6086b7(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
-// log_prob; threads 32, shared 0
-// add 1, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_fc208e4f30ee088c {
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_fc208e4f30ee088c(const __grid_constant__ IsoRowArgs args) {
+// left_lanes; threads 128, shared 0
+// add 2, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_e9ee6be5baf3c671 {
+extern "C" __global__ void __launch_bounds__(128)
+iso_row_e9ee6be5baf3c671(const __grid_constant__ IsoRowArgs args) {
     const IsoMapArgs &map = args.map;
+    iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
     const unsigned rows = e0;
@@ -487,34 +499,33 @@ iso_row_fc208e4f30ee088c(const __grid_constant__ IsoRowArgs args) {
         const unsigned i0 = row;
         const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
         const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        IsoU16 *const p1 = (IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
         const long long s1 = map.view[1].stride[1];
         const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<1> &terms) {
-            IsoPack<IsoU16, 1> x0;
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
             iso_load(x0, p0, s0, i, n, wide);
             #pragma unroll
-            for (int e = 0; e < 1; ++e) {
+            for (int e = 0; e < 8; ++e) {
                 const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
+                const float t1 = iso_f32_of_f16(t0);
                 terms.a[e] = t1;
             }
         };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_part<IsoLogSumExp, IsoLanes<32, 2, true, ISO_F32>, IsoPace<32, 1, 1>>(0, 1003, vector, body0));
+        const IsoU16 t2 = iso_f16_of_f32(iso_row_part<IsoSum, IsoLanes<128, 8, true, ISO_F16>, IsoPace<128, 8, 4>>(0, 1003, vector, body0));
         const auto store = [&](long long i, int n, bool wide) {
             IsoPack<IsoU16, 8> x0;
             iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<float, 8> y1;
+            IsoPack<IsoU16, 8> y1;
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const IsoU16 t3 = x0.v[e];
-                const float t4 = iso_f32_of_bf16(t3);
-                const float t5 = iso_sub(t4, t2);
-                y1.v[e] = t5;
+                const IsoU16 t4 = iso_f16_of_f32(iso_sub(iso_f32_of_f16(t3), iso_f32_of_f16(t2)));
+                y1.v[e] = t4;
             }
             iso_store(y1, p1, s1, i, n, wide);
         };
-        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
+        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
     }
 }
 }
