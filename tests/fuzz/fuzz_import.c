@@ -1,4 +1,5 @@
-/* Any bytes as a config.json: refused with a message, or imported to a contract that is one. */
+/* Any bytes as a config.json: refused with a message, or imported, whole and in part, to contracts
+ * that are such. */
 #include <stdlib.h>
 
 #include "check/contract.h"
@@ -37,17 +38,14 @@ static void check_written(Str text, Arena *arena)
     trap(check_contract(&ast, &contract, arena, &diags) || diags.errors > 0);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void import_part(const uint8_t *data, size_t size, ImportPart part)
+static void import(Str config, ImportPart part)
 {
     Arena *arena = arena_new();
     Sources sources = {.arena = arena};
     Diags diags;
     Text text = {.arena = arena}, messages = {.arena = arena};
     diags_init(&diags, arena, &sources);
-    int file = sources_add(&sources, STR("config.json"), (Str){(const char *)data, (int)size},
-                           (Span){0});
+    int file = sources_add(&sources, STR("config.json"), config, (Span){0});
     if (import_config(file, part, &text, arena, &diags))
         check_written(text_str(&text), arena);
     else
@@ -56,9 +54,11 @@ static void import_part(const uint8_t *data, size_t size, ImportPart part)
     arena_free(arena);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    import_part(data, size, IMPORT_WHOLE);
-    import_part(data, size, IMPORT_MOE);
+    import((Str){(const char *)data, (int)size}, IMPORT_WHOLE);
+    import((Str){(const char *)data, (int)size}, IMPORT_MOE);
     return 0;
 }
