@@ -5,18 +5,20 @@ set -e
 BUILD=${BUILD:-build}
 found=$BUILD/fuzz/found
 
-# Folders that a fuzzer starts from. Manifests and PTX are made here, where NVRTC is there.
+# Folders that a fuzzer starts from. Manifests are made here, of one layout, where NVRTC is there.
 seeds() {
     case $1 in
     contract) echo tests/fuzz/corpus/contract tests/reject tests/golden tests/ptx contracts ;;
     import) echo tests/import ;;
-    manifest|ptx)
-        mkdir -p "$found/from-$1"
-        for c in tests/python/small tests/ptx/fold tests/ptx/grouped tests/rollout/tiny; do
-            "$BUILD/isoc" $c.iso --emit="$1" -o "$found/from-$1/$(basename $c)" >/dev/null 2>&1 ||
-                true
+    ptx) echo tests/ptx/foreign ;;
+    manifest)
+        mkdir -p "$found/from-manifest"
+        for c in tests/python/small:tp2 tests/ptx/fold:tp2_sp tests/ptx/grouped:tp2 \
+            tests/rollout/tiny:tp1; do
+            "$BUILD/isoc" ${c%:*}.iso --emit=manifest --layout=${c#*:} \
+                -o "$found/from-manifest/$(basename ${c%:*})" >/dev/null 2>&1 || true
         done
-        echo "$found/from-$1" ;;
+        echo "$found/from-manifest" ;;
     *) echo "tests/fuzz/corpus/$1" ;;
     esac
 }
