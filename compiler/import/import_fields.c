@@ -113,9 +113,13 @@ static bool is_one_of(json_t *value, const char *must)
     return found;
 }
 
-/* Weights of few bits are other numbers than those that the contract multiplies. */
-static void refuse_quantised(Config *c)
+/* The numbers of few bits are those that are multiplied where loading makes bf16 of them without
+ * rounding: of gpt-oss's, which are two bits times a power of two. */
+static void check_quantised(Config *c, json_t *value)
 {
+    const char *method = json_string_value(json_object_get(value, "quant_method"));
+    if (c->model->family == IMPORT_GPT_OSS && method && !strcmp(method, "mxfp4"))
+        return;
     config_fault(c, "quantization_config", "is of weights that are not bf16",
                  "dequantise the checkpoint, as transformers does with dequantize=True, and import "
                  "the config that it is saved with");
@@ -128,7 +132,7 @@ static void check_field(Config *c, const char *name, json_t *value)
         i++;
     const char *type = import_family_name(c->model->family);
     if (!strcmp(name, "quantization_config")) {
-        refuse_quantised(c);
+        check_quantised(c, value);
     } else if (i == FIELDS && c->model->part == IMPORT_WHOLE) {
         Diag *d = config_refuse(c, name, "is no field that an import understands");
         diag_note(c->diags, d, "remove it if a %s model computes the same without it, or write the "

@@ -75,7 +75,7 @@ static iso_status sort_entries(Weights *weights, const char *label)
     return ISO_OK;
 }
 
-static const WeightEntry *find(const Weights *weights, const char *name)
+const WeightEntry *weights_find(const Weights *weights, const char *name)
 {
     WeightEntry key = {.name = (char *)name};
     return weights->n_entries ? bsearch(&key, weights->entries, (size_t)weights->n_entries,
@@ -194,6 +194,10 @@ static iso_status finish(Weights **weights, Weights *w, iso_status status, const
 {
     if (!status)
         status = sort_entries(w, label);
+    if (!status)
+        status = weights_pair_fp4(w, label);
+    if (!status)
+        status = sort_entries(w, label);
     if (status)
         weights_close(w);
     *weights = status ? NULL : w;
@@ -268,7 +272,7 @@ iso_status weights_check(const Weights *weights, const WeightTensor *tensor)
 {
     if (weights->seeded)
         return ISO_OK;
-    const WeightEntry *entry = find(weights, tensor->name);
+    const WeightEntry *entry = weights_find(weights, tensor->name);
     char own[128], want[128];
     if (!entry)
         return iso_fail(ISO_BAD_WEIGHT, "the checkpoint has no %s", tensor->name);
@@ -294,6 +298,10 @@ static int64_t permuted(const WeightEntry *entry, int64_t index, int64_t columns
 /* Elements [first, first + n), which lie in one row of the checkpoint. */
 static void decode_run(const WeightEntry *entry, int64_t first, int64_t n, float *to)
 {
+    if (entry->type == WT_MXFP4) {
+        weight_decode_fp4(entry, first, n, to);
+        return;
+    }
     int64_t columns = entry->n_axes > 1 ? entry->elements / entry->size[0] : 1;
     while (entry->heads && n > 0) {
         int64_t left = columns - first % columns, count = left < n ? left : n;
@@ -384,7 +392,7 @@ iso_status weights_read(const Weights *weights, const WeightTensor *tensor, cons
     iso_status status = weights_check(weights, tensor);
     if (status)
         return status;
-    const WeightEntry *entry = weights->seeded ? NULL : find(weights, tensor->name);
+    const WeightEntry *entry = weights->seeded ? NULL : weights_find(weights, tensor->name);
     int64_t at[ISO_MAX_AXES];
     if (tensor->n_axes == 0) {
         read_run(weights, entry, tensor, 0, 1, to);
@@ -442,7 +450,7 @@ static void digest_header(Hashing *h, const WeightTensor *tensor)
 /* In pieces of one row of the last axis at most, so that any shape streams through one chunk. */
 static void digest_elements(Hashing *h, const Weights *weights, const WeightTensor *tensor)
 {
-    const WeightEntry *entry = weights->seeded ? NULL : find(weights, tensor->name);
+    const WeightEntry *entry = weights->seeded ? NULL : weights_find(weights, tensor->name);
     int64_t origin[ISO_MAX_AXES] = {0}, at[ISO_MAX_AXES] = {0};
     int bytes = bytes_of(tensor->dtype), last = tensor->n_axes - 1;
     int64_t columns = last < 0 ? 1 : tensor->size[last];

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* X(id, name, elements of a block, bytes of a block); GGUF's number beside it where it has one. */
+/* X(id, name, elements of a block, bytes of a block, GGUF's number or -1). */
 #define WEIGHT_TYPES(X)                                                                            \
     X(F32, "F32", 1, 4, 0)                                                                         \
     X(F16, "F16", 1, 2, 1)                                                                         \
@@ -16,7 +16,9 @@
     X(Q8_0, "Q8_0", 32, 34, 8)                                                                     \
     X(Q4_K, "Q4_K", 256, 144, 12)                                                                  \
     X(Q6_K, "Q6_K", 256, 210, 14)                                                                  \
-    X(BF16, "BF16", 1, 2, 30)
+    X(BF16, "BF16", 1, 2, 30)                                                                      \
+    X(U8, "U8", 1, 1, -1)                                                                          \
+    X(MXFP4, "MXFP4", 1, 1, -1)
 
 typedef enum WeightType {
 #define X(id, name, elements, bytes, gguf) WT_##id,
@@ -40,6 +42,7 @@ typedef struct WeightEntry {
     int64_t elements;
     const unsigned char *data;
     int heads; /* > 0: in each, rows of its two halves alternate, as llama.cpp has them */
+    const unsigned char *scales; /* WT_MXFP4: the exponents */
 } WeightEntry;
 
 typedef struct WeightFile {
@@ -57,6 +60,10 @@ struct Weights {
     WeightFile *files;
 };
 
+enum { WEIGHT_NAME_MOST = 1024 };
+
+/* NULL if no tensor has the name; entries are sorted. */
+const WeightEntry *weights_find(const Weights *weights, const char *name);
 /* A new entry with a copy of the name; NULL with an error set. */
 WeightEntry *weights_add(Weights *weights, const char *name, size_t name_size);
 /* Finds the product; false where it is none or its bytes do not fit. */
@@ -69,6 +76,12 @@ iso_status weights_read_gguf(Weights *weights, const unsigned char *data, size_t
 /* A file's bytes, which outlive the Weights, as weights_open takes them from a disk. */
 iso_status weights_open_bytes(Weights **weights, const void *data, size_t size,
                               const char *label);
+
+/* Names of which a safetensors file may have bytes that are parts of a tensor. */
+bool weight_is_fp4_part(const char *name);
+/* The tensors of which there are blocks and scales, behind the others. */
+iso_status weights_pair_fp4(Weights *weights, const char *label);
+void weight_decode_fp4(const WeightEntry *entry, int64_t first, int64_t n, float *to);
 
 /* A tensor of these values from its row-major index `first` on. */
 void weights_seeded(uint64_t seed, const WeightTensor *tensor, int64_t first, int64_t n,

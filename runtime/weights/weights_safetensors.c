@@ -52,7 +52,9 @@ static iso_status read_tensor(Weights *weights, const char *name, json_t *object
         return iso_fail(ISO_BAD_WEIGHT, "%s: %s has no dtype", label, name);
     if (!read_offsets(json_object_get(object, "data_offsets"), size, &from, &to))
         return iso_fail(ISO_BAD_WEIGHT, "%s: %s has bytes outside of the file", label, name);
-    if (!type_named(dtype, &entry.type))
+    if (!strcmp(dtype, "U8") && weight_is_fp4_part(name))
+        entry.type = WT_U8;
+    else if (!type_named(dtype, &entry.type))
         return ISO_OK;
     if (!read_shape(json_object_get(object, "shape"), &entry))
         return iso_fail(ISO_BAD_WEIGHT, "%s: %s has a shape that is none", label, name);

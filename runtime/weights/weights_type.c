@@ -121,7 +121,9 @@ static void decode_block(WeightType type, const unsigned char *b, float *to)
 static void decode_plain(WeightType type, const unsigned char *data, int64_t n, float *to)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (type == WT_F32)
+        if (type == WT_U8)
+            to[i] = data[i];
+        else if (type == WT_F32)
             memcpy(&to[i], data + 4 * i, 4);
         else if (type == WT_F16)
             to[i] = f16_at(data + 2 * i);

@@ -28,7 +28,8 @@ class Rope(ctypes.Structure):
 def library():
     out = os.path.join(tempfile.mkdtemp(), "peers.so")
     sources = ["tests/peers/peers.c", "runtime/error.c"] + [
-        f"runtime/weights{s}.c" for s in ("", "_type", "_seed", "_safetensors", "_gguf")]
+        f"runtime/weights/weights{s}.c"
+        for s in ("", "_type", "_seed", "_safetensors", "_gguf", "_threads")]
     subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2",
                     "-ffp-contract=off", "-shared", "-fPIC", "-I.", "-Iruntime", "-Icompiler",
                     *sources, "-o", out, "-ljansson", "-lcrypto", "-lm"], cwd=ROOT, check=True)
@@ -157,7 +158,7 @@ def randomise(model):
             p.copy_((1 + 0.2 * r if "norm" in name else scale * r).bfloat16().float())
 
 
-def families(lib):
+def families(lib, *only):
     import transformers as t
     torch.manual_seed(0)
     sizes = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=8, vocab_size=1003,
@@ -165,6 +166,7 @@ def families(lib):
                  num_key_value_heads=2, rms_norm_eps=1e-6, dtype="bfloat16", bos_token_id=1,
                  eos_token_id=2, pad_token_id=None, attn_implementation="eager")
     plain = dict(rope_type="default", rope_theta=5e5)
+    experts = dict(moe_intermediate_size=128, num_experts_per_tok=4)
     yarn = dict(rope_type="yarn", rope_theta=5e5, factor=8.0, beta_fast=32.0, beta_slow=1.0,
                 original_max_position_embeddings=64)
     models = [
@@ -180,10 +182,24 @@ def families(lib):
         ("OLMo 3", t.Olmo3Config, t.Olmo3ForCausalLM,
          dict(sliding_window=40,
               rope_parameters=dict(full_attention=yarn, sliding_attention=plain))),
+        ("Qwen3-MoE", t.Qwen3MoeConfig, t.Qwen3MoeForCausalLM,
+         dict(experts, head_dim=128, num_experts=16, norm_topk_prob=True, rope_parameters=plain)),
+        ("Mixtral", t.MixtralConfig, t.MixtralForCausalLM,
+         dict(num_local_experts=8, num_experts_per_tok=2, rope_parameters=plain)),
+        ("GLM-4.5", t.Glm4MoeConfig, t.Glm4MoeForCausalLM,
+         dict(experts, head_dim=128, n_routed_experts=16, n_group=4, topk_group=2,
+              attention_bias=True, use_qk_norm=True, first_k_dense_replace=2,
+              routed_scaling_factor=2.5,
+              rope_parameters=dict(plain, partial_rotary_factor=0.5))),
+        ("gpt-oss", t.GptOssConfig, t.GptOssForCausalLM,
+         dict(num_local_experts=16, num_experts_per_tok=4, head_dim=64, sliding_window=48,
+              intermediate_size=256, rope_parameters=dict(yarn, truncate=False))),
     ]
     ids = torch.randint(0, 1000, (150,)).tolist()
     print(HEADING)
     for name, config, kind, own in models:
+        if only and name not in only:
+            continue
         folder = tempfile.mkdtemp()
         exact = kind(config(**{**sizes, **own})).float()
         randomise(exact)

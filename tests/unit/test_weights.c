@@ -291,6 +291,74 @@ START_TEST(padding_is_zero_or_the_files)
 }
 END_TEST
 
+/* ---- four bits ---- */
+
+enum { EXPERTS = 2, OUTPUTS = 3, TERMS = 64 };
+
+static int nibble(int expert, int output, int term)
+{
+    return (expert * 5 + output * 7 + term * 3) % 16;
+}
+
+/* 1, then 2 to the -3, -1, 1, ...; the last is no number. */
+static int exponent(int at)
+{
+    return at == EXPERTS * OUTPUTS * 2 - 1 ? 255 : 127 + (at ? at * 2 - 5 : 0);
+}
+
+static void fp4_file(Bytes *b, const char *scales)
+{
+    char header[400];
+    int half = EXPERTS * OUTPUTS * TERMS / 2, units = half / 16;
+    int n = snprintf(header, sizeof header,
+                     "{\"w_blocks\":{\"dtype\":\"U8\",\"shape\":[2,3,2,16],"
+                     "\"data_offsets\":[0,%d]},\"%s\":{\"dtype\":\"U8\",\"shape\":[2,3,2],"
+                     "\"data_offsets\":[%d,%d]}}", half, scales, half, half + units);
+    b->n = 0;
+    put_number(b, (uint64_t)n, 8);
+    put(b, header, (size_t)n);
+    for (int i = 0; i < half; i++) {
+        int expert = i / (OUTPUTS * TERMS / 2), output = i / (TERMS / 2) % OUTPUTS;
+        int term = i % (TERMS / 2) * 2;
+        put_number(b, (uint64_t)(nibble(expert, output, term) |
+                                 nibble(expert, output, term + 1) << 4), 1);
+    }
+    for (int i = 0; i < units; i++)
+        put_number(b, (uint64_t)exponent(i), 1);
+}
+
+START_TEST(four_bits_are_what_transformers_makes_of_them)
+{
+    static const float magnitude[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    static Bytes b;
+    Weights *weights;
+    static float out[EXPERTS][TERMS][OUTPUTS];
+    WeightTensor tensor = {.name = "w", .dtype = ISO_F32, .n_axes = 3, .exact = true,
+                           .size = {EXPERTS, TERMS, OUTPUTS}, .stored = {EXPERTS, TERMS, OUTPUTS}};
+    int64_t origin[] = {0, 0, 0};
+    fp4_file(&b, "w_scales");
+    ck_assert_msg(!weights_open_bytes(&weights, b.v, b.n, "w"), "%s", iso_last_error());
+    ck_assert(!weights_read(weights, &tensor, origin, tensor.size, out));
+    for (int e = 0; e < EXPERTS; e++)
+        for (int t = 0; t < TERMS; t++)
+            for (int o = 0; o < OUTPUTS; o++) {
+                int bits = nibble(e, o, t), scale = exponent((e * OUTPUTS + o) * 2 + t / 32);
+                float want = ldexpf(magnitude[bits & 7], scale - 127) * (bits & 8 ? -1.0f : 1.0f);
+                if (scale == 255)
+                    ck_assert(out[e][t][o] != out[e][t][o]);
+                else
+                    ck_assert_mem_eq(&out[e][t][o], &want, 4);
+            }
+    tensor.size[1] = OUTPUTS, tensor.size[2] = TERMS;
+    memcpy(tensor.stored, tensor.size, sizeof tensor.size);
+    ck_assert_int_eq(weights_check(weights, &tensor), ISO_BAD_WEIGHT);
+    weights_close(weights);
+    fp4_file(&b, "v_scales");
+    ck_assert_int_eq(weights_open_bytes(&weights, b.v, b.n, "w"), ISO_BAD_WEIGHT);
+    ck_assert_ptr_nonnull(strstr(iso_last_error(), "w_blocks has no w_scales"));
+}
+END_TEST
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static void refuse_header(const char *header)
@@ -392,6 +460,7 @@ Suite *weights_suite(void)
     tcase_add_test(tests, one_content_has_one_digest);
     tcase_add_test(tests, other_architectures_have_rows_in_order);
     tcase_add_test(tests, padding_is_zero_or_the_files);
+    tcase_add_test(tests, four_bits_are_what_transformers_makes_of_them);
     tcase_add_test(tests, damaged_files_are_refused);
     tcase_add_test(tests, corpus_of_weights);
     tcase_add_test(tests, seeded_weights);
