@@ -91,6 +91,8 @@ typedef struct isoc_keys {
     const int32_t *lengths, *starts, *block_table;
     int64_t block_table_stride;
     int page;
+    int64_t most_keys; /* where ranks share the keys: by it roots have their places */
+    const int32_t *turns;
 } isoc_keys;
 
 typedef struct isoc_call {

@@ -286,12 +286,18 @@ static void copy_roots(const RootPlace *place, ExecRoots *roots, float *write, c
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-/* Coordinates by global row, from the rank's own. NULL where none are given: the executor must not
- * need them then. */
+static bool shares_keys(const PlanOp *op)
+{
+    return op->at.reduced && op->at.reduced->kind == DAG_ATTEND;
+}
+
+/* Coordinates by global row, from the rank's own; whoever joins splits has those of the rows that
+ * it computes. NULL where none are given: the executor must not need them then. */
 static const int *by_row(CallState *c, const int32_t *own)
 {
     i64 lo, hi;
-    part_rows(c->part, c->call->rows, &lo, &hi);
+    const PlanOp *p = c->plan_op;
+    part_rows(shares_keys(p) ? &p->part_of_rank[c->call->rank] : c->part, c->call->rows, &lo, &hi);
     int *all = own ? arena_array(c->arena, int, hi + 1) : NULL;
     for (i64 i = lo; all && i < hi; i++)
         all[i] = own[i - lo];
@@ -317,6 +323,52 @@ static bool has_coordinates(const CallState *c)
                 return false;
         }
     return true;
+}
+
+/* ---- keys that ranks share by splits ---- */
+
+static void place_source(const CallState *c, int rank, float *roots, ExecSource *source)
+{
+    const Contract *contract = &c->session->contract;
+    const PlanOp *p = c->plan_op;
+    const Kernel *kernel = c->session->plan.kernels.v[p->join_kernel];
+    ExecBox box;
+    i64 stride = 1;
+    *source = (ExecSource){.roots = roots};
+    part_box(contract, &p->part_of_rank[rank], c->call->rows, &box);
+    for (int d = ATTEND_GROUP; d >= ATTEND_TOKENS; d--)
+        for (int i = kernel->dims[d].n_atoms - 1; i >= 0; i--) {
+            int atom = kernel->dims[d].atoms[i];
+            source->lo[atom] = box.atom[atom].lo;
+            source->stride[atom] = stride;
+            stride *= box.atom[atom].hi - box.atom[atom].lo;
+        }
+}
+
+static isoc_status run_shared(CallState *c, ExecJob *job)
+{
+    const isoc_call *call = c->call;
+    const PlanOp *p = c->plan_op;
+    const Part *own = &p->part_of_rank[call->rank];
+    ExecSource *sources = arena_array(c->arena, ExecSource, own->keys_count);
+    int *heard = arena_array(c->arena, int, p->at.ranks);
+    i64 split = p->at.reduced->attend->split;
+    if (!call->keys || call->keys->most_keys <= 0)
+        return ISOC_ERROR_USAGE;
+    ExecSplits splits = {.pieces = own->keys_count, .piece = -1, .turns = call->keys->turns,
+                         .source = sources};
+    splits.places = ((call->keys->most_keys + split - 1) / split + splits.pieces - 1) /
+                    splits.pieces;
+    job->splits = &splits;
+    if (call->phase == ISOC_PART) {
+        splits.piece = own->keys_index;
+        place_source(c, call->rank, call->roots, &sources[splits.piece]);
+        return exec_attend_part(job, c->arena) ? ISOC_OK : ISOC_ERROR_USAGE;
+    }
+    int n = layout_sources(&c->session->contract, &p->at, call->rank, heard);
+    for (int i = 0; i < n; i++)
+        place_source(c, heard[i], (float *)(uintptr_t)call->sources[heard[i]], &sources[i]);
+    return exec_op(job, c->arena) ? ISOC_OK : ISOC_ERROR_USAGE;
 }
 
 static isoc_status run_part(CallState *c, const ExecJob *job)
@@ -437,6 +489,8 @@ static isoc_status run_call(CallState *c)
     limit_live_rows(c, &job.box);
     if (!select_indices(c, &job.box))
         return ISOC_ERROR_USAGE;
+    if (call->phase != ISOC_RUN && shares_keys(p))
+        return run_shared(c, &job);
     if (call->phase == ISOC_PART)
         return run_part(c, &job);
     if (call->phase == ISOC_JOIN)

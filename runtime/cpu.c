@@ -32,7 +32,7 @@ iso_status launch_cpu(const Launch *launch)
     isoc_keys where = {0};
     if (keys)
         where = (isoc_keys){keys->lengths, keys->starts, keys->block_table,
-                            keys->block_table_stride, keys->page};
+                            keys->block_table_stride, keys->page, keys->most_keys, keys->turns};
     isoc_call call = {
         .op = op->op->name,
         .layout = op->layout->name,

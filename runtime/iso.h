@@ -140,6 +140,8 @@ iso_status iso_op_schedules(const iso_op *op, int *schedules);
 iso_status iso_op_needs_join(const iso_op *op, int *needs);
 /* Bytes of this rank's roots for this many global rows. */
 iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes);
+/* The same of an `attend` whose keys ranks share, by the keys of one sequence at most. */
+iso_status iso_op_roots_of_keys(const iso_op *op, int64_t rows, int64_t most_keys, size_t *bytes);
 /* Bytes of scratch, 256-byte aligned, that a run or part with this many global rows needs; zero it
  * once before its first use: runs leave it ready for the next. schedule: as in iso_run. `attend`
  * over very many keys is faster with more. */
@@ -152,8 +154,11 @@ iso_status iso_op_workspace(const iso_op *op, int64_t rows, int schedule, size_t
  *   with starts       at (0, starts[s] + j): a packed batch, starts as in cu_seqlens;
  *   with neither      at (s, j).
  * A row's sequence s counts the lengths, starts and rows of the table; a negative one sees no key.
- * Arrays are int32 on the device for ISO_CUDA. The last two are hints by which a schedule is
- * chosen; a wrong one costs time, no bit. */
+ * Arrays are int32 on the device for ISO_CUDA. most_rows and most_keys are hints by which a
+ * schedule is chosen; a wrong one costs time, no bit.
+ * Where ranks share the keys by whole splits, n of them (LANGUAGE.md, 9.8), split i of sequence s
+ * is on rank (i + turns[s]) % n of these, turns NULL being zeros; only a rank's own are read there.
+ * Then most_keys must be given, the same on all ranks, and no sequence may have more. */
 typedef struct iso_keys {
     const int32_t *lengths; /* keys of each sequence, these rows' own included; may be NULL for
                                causal attention: as far as a row sees */
@@ -163,6 +168,7 @@ typedef struct iso_keys {
     int page;                   /* keys of a block */
     int most_rows;              /* rows of one sequence that this run has at most; 0: unknown */
     int64_t most_keys;          /* keys of one sequence at most; 0: unknown */
+    const int32_t *turns;
 } iso_keys;
 
 /* New rows of keys and values, and the paged caches that they go to. rows[i] is [tokens, ...],
@@ -185,7 +191,7 @@ iso_status iso_cache_write(const iso_module *module, const iso_cache_rows *what,
  * count, for `attend` by iso_keys' hints too; s > 0 takes schedule s - 1. rows_device: NULL, or a
  * device int32 with the live rows of this rank's tensors (for a join: of the roots that it reads,
  * which may have more rows than it finishes), at most what their shapes say; rows past it are left
- * untouched. */
+ * untouched. positions and sequences are those of the rows that a rank computes, in a join too. */
 typedef struct iso_run {
     int64_t rows;
     int schedule;

@@ -63,6 +63,9 @@ void iso_group_destroy(iso_group *group);
 
 /* What iso_group_config.bytes must be for this op at this many global rows. */
 iso_status iso_group_bytes(const iso_op *op, int64_t rows, size_t *bytes);
+/* The same of an `attend` whose keys ranks share, by the keys of one sequence at most. */
+iso_status iso_group_bytes_of_keys(const iso_op *op, int64_t rows, int64_t most_keys,
+                                   size_t *bytes);
 /* Shape, dtype and contiguous strides of a tensor as this rank holds it, which is how
  * iso_op_run_group takes it, and where that begins in the whole tensor. */
 iso_status iso_op_held(const iso_op *op, int64_t rows, int index, iso_tensor *tensor,

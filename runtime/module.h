@@ -84,8 +84,9 @@ int64_t lookup_stride(const iso_op *op, iso_phase phase, const MfBinding *bindin
 
 /* ---- running (launch_*.c, cpu.c) ------------------------------------------------------------- */
 
-/* Bytes, as iso_op_roots and iso_op_workspace tell them. */
-size_t roots_bytes(const iso_op *op, int64_t rows);
+/* Bytes, as iso_op_roots_of_keys and iso_op_workspace tell them. */
+size_t roots_bytes(const iso_op *op, int64_t rows, int64_t keys);
+bool op_shares_keys(const iso_op *op);
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule);
 
 /* Rows [lo, lo + n) of those that a join finishes. */

@@ -178,11 +178,20 @@ iso_status iso_op_needs_join(const iso_op *op, int *needs)
 
 iso_status iso_op_roots(const iso_op *op, int64_t rows, size_t *bytes)
 {
+    return iso_op_roots_of_keys(op, rows, 0, bytes);
+}
+
+iso_status iso_op_roots_of_keys(const iso_op *op, int64_t rows, int64_t most_keys, size_t *bytes)
+{
     iso_status status = check_rows(op, ISO_PHASE_JOIN, rows);
     if (!status && !bytes)
         status = iso_fail(ISO_INVALID_ARGUMENT, "iso_op_roots: bytes is NULL");
+    if (!status && most_keys <= 0 && op_shares_keys(op))
+        status = iso_fail(ISO_INVALID_ARGUMENT, "op %s in layout %s has roots by keys: "
+                          "iso_op_roots_of_keys, with iso_keys.most_keys", op->op->name,
+                          op->layout->name);
     if (!status)
-        *bytes = roots_bytes(op, rows);
+        *bytes = roots_bytes(op, rows, most_keys);
     return status;
 }
 

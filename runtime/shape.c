@@ -53,6 +53,11 @@ bool op_joins_alone(const iso_op *op)
     return folds && op->at->sources[op->rank].n == 1;
 }
 
+bool op_shares_keys(const iso_op *op)
+{
+    return op->at->parts[op->rank].keys_count > 1;
+}
+
 const MfSpec *op_spec(const iso_op *op, iso_phase phase, int64_t rows, int schedule)
 {
     const Manifest *manifest = op->module->manifest;

@@ -42,8 +42,15 @@ static void unknown_mesh(Checker *c, Name name, const AstMeshes *meshes, const c
         diag_note(c->diags, d, "declare it first: %.*s 2 cuts ...;", STR_FMT(name.text));
 }
 
-/* An axis that ranks can share out: a coordinate is not, its tokens are. */
-static int cut_axis(Checker *c, Name name)
+/* The keys of `attend` are cut along the positions. */
+static bool is_position(const Contract *contract, int axis)
+{
+    const Axis *ragged = &contract->axes[contract->axes[axis].coordinate_of];
+    return ragged->factors[ragged->n_factors - 1] == axis;
+}
+
+/* An axis that ranks can share out: a sequence is not, its tokens are, and the keys by position. */
+static int cut_axis(Checker *c, Name name, bool keys)
 {
     int id = axis_of_name(c, name);
     if (id >= 0 && c->contract->axes[id].sparse_of) {
@@ -55,25 +62,27 @@ static int cut_axis(Checker *c, Name name)
                                "part of it", STR_FMT(all.text));
         return -1;
     }
-    if (id < 0 || c->contract->axes[id].coordinate_of < 0)
+    if (id < 0 || c->contract->axes[id].coordinate_of < 0 ||
+        (keys && is_position(c->contract, id)))
         return id;
     Name ragged = c->contract->axes[c->contract->axes[id].coordinate_of].name;
     Diag *d = fault(c, DIAG_BAD_CUT, name.span, "'%.*s' cannot be cut: it says where a token is",
                     STR_FMT(name.text));
-    diag_note(c->diags, d, "cut the tokens themselves: '%.*s'", STR_FMT(ragged.text));
+    diag_note(c->diags, d, "cut the tokens themselves: '%.*s'%s", STR_FMT(ragged.text),
+              keys ? "" : "; what is cut of `attend` by positions is listed behind `cuts`");
     return -1;
 }
 
 static void check_cuts(Checker *c, const AstMesh *ast, Mesh *mesh)
 {
-    mesh->else_axis = ast->has_else ? cut_axis(c, ast->else_axis) : -1;
+    mesh->else_axis = ast->has_else ? cut_axis(c, ast->else_axis, false) : -1;
     mesh->cuts = arena_array(c->arena, Cut, ast->cuts.n + 1);
     for (int i = 0; i < ast->cuts.n; i++) {
         const AstCut *cut = &ast->cuts.v[i];
-        int id = cut_axis(c, cut->axis);
+        int id = cut_axis(c, cut->axis, true);
         if (id < 0)
             continue;
-        if (cut->replicating && c->contract->axes[id].free) {
+        if (cut->replicating && !c->contract->axes[id].size) {
             Diag *d = fault(c, DIAG_BAD_CUT, cut->axis.span,
                             "'%.*s' cannot be replicated: any number of ranks cuts its rows",
                             STR_FMT(cut->axis.text));

@@ -315,7 +315,7 @@ static json_t *join_json(ManifestWriter *w, const Kernel *k)
     return object;
 }
 
-static json_t *attend_json(ManifestWriter *w, const AttendKernel *k)
+static json_t *attend_json(ManifestWriter *w, const AttendKernel *k, int sources)
 {
     json_t *object = json_object();
     put(w, object, "queries", integer(k->queries));
@@ -329,6 +329,10 @@ static json_t *attend_json(ManifestWriter *w, const AttendKernel *k)
     put(w, object, "resident", integer(k->resident));
     put(w, object, "causal", json_boolean(k->computes.causal));
     put(w, object, "split", integer(k->computes.split));
+    if (k->choice == ATTEND_PARTS && k->computes.window)
+        put(w, object, "window", integer(k->computes.window));
+    if (k->choice == ATTEND_JOIN)
+        put(w, object, "sources", integer(sources));
     return object;
 }
 
@@ -356,7 +360,7 @@ static json_t *spec_json(ManifestWriter *w, int i)
     if (k->family == FAMILY_JOIN)
         put(w, spec, "join", join_json(w, k));
     if (k->family == FAMILY_ATTEND)
-        put(w, spec, "attend", attend_json(w, &k->attend));
+        put(w, spec, "attend", attend_json(w, &k->attend, k->join.n_sources));
     return spec;
 }
 
@@ -381,6 +385,8 @@ static json_t *part_json(ManifestWriter *w, const Part *part)
             put(w, atoms, key, pair(w, part->lo[i], part->hi[i]));
     }
     put(w, object, "rows", pair(w, part->rows_index, part->rows_count));
+    if (part->keys_count > 1)
+        put(w, object, "keys", pair(w, part->keys_index, part->keys_count));
     put(w, object, "atoms", atoms);
     return object;
 }

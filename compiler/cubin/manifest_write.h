@@ -66,7 +66,10 @@
  *                       "rows": [atom], "groups": [as in gemm],
  *                       "chosen": [as in gemm] },
  *             "attend": { "queries", "keys", "values", "sinks", "value", "lse": binding or -1,
- *                       "kernel": "mma|decode|wgmma",
+ *                       "kernel": "mma|decode|wgmma|parts|join",   the last two where ranks have
+ *                                                      some splits of the keys each
+ *                       "sources": n,                  of a join: ranks that have splits
+ *                       "window": keys,                of parts, where there is one
  *                       "rows": of one CTA, "resident": CTAs of a multiprocessor, "split": keys,
  *                       "causal": bool } }             false: lengths must be given
  *   "layouts": [ { "name", "ranks", "meshes": [ { "name", "degree" } ],
@@ -81,6 +84,7 @@
  *                  "sources": [ [rank, ..] per rank ]  whose roots it joins, in the order of their
  *              } ] } ]                                 elements; absent without a join
  *       P = { "rows": [i, n],                          rows [floor(T i / n), floor(T (i + 1) / n))
+ *             "keys": [i, n],                          only where n > 1: splits of i modulo n
  *             "atoms": { "<atom>": [lo, hi] } }        only where not the whole atom
  *   "model": null, or M (absent: null),                clause 13
  *   "certificate": the object of proof_json }

@@ -313,6 +313,32 @@ typedef struct IsoRowArgs {
 //           16-byte aligned: any most_roots is right, one for each token and split is fastest
 //   counters, draws   rows * heads * ceil(group, tile_group) and 2 of 4 bytes, zero before the
 //           first launch ever; each launch leaves them zero
+//
+// Where the keys of a sequence lie on several ranks, split s on piece (s + turn) % key_pieces:
+// iso_attend_parts: as iso_attend_decode
+//   workspace, counters   none; draws as decode's
+//   roots   of row (token, head, member), root k the k-th split of those that the row sees and the
+//           piece has: values, maximum, sum, 0, 0, at
+//           ((((token * heads + head) * group + member) * places + k) * (values + 4)
+// iso_attend_join: reads the roots of all pieces
+//   block   128, 1, 1
+//   grid    rows, ceil(heads * group, 4), 1
+//   rows_dev   counts in the sources' tokens
+//   shared, workspace, counters   none
+typedef struct IsoAttendSource {
+    const float *roots;
+    int token, head, member;        // the join's first, in the source
+    int heads, group;               // of the source
+} IsoAttendSource;
+
+typedef struct IsoAttendCut {
+    float *roots;                   // parts
+    const int *turn;                // of each sequence; null: 0
+    int pieces, piece;              // piece: of parts, which is this rank's
+    int places;                     // roots of a row in a source
+    IsoAttendSource source[ISO_JOIN_SOURCES];   // join
+} IsoAttendCut;
+
 typedef struct IsoAttendArgs {
     const int *rows_dev;            // live tokens, on the device, or null for all of rows
     int rows;                       // tokens of the tensors

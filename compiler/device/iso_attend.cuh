@@ -126,6 +126,22 @@ ISO_INLINE int2 iso_attend_place(const IsoAttendArgs &args, int sequence, int ke
                           : make_int2(sequence, key);
 }
 
+// The keys that a token of a sequence may see.
+template <class Op>
+ISO_INLINE int2 iso_attend_keys(const IsoAttendArgs &args, int token, int sequence) {
+    int position = args.position[token], first = 0, end = 0x7FFFFFFF;
+    if constexpr (Op::causal) {
+        end = position + 1;
+    }
+    if (args.length) {
+        end = iso_attend_min(end, args.length[sequence]);
+    }
+    if constexpr (Op::window > 0) {
+        first = iso_attend_max(0, position + 1 - Op::window);
+    }
+    return first < end ? make_int2(first, end) : make_int2(0, 0);
+}
+
 template <class Op> struct IsoAttend {
     using Plan = IsoAttendPlan<Op>;
     using Queries = IsoAttendTile<Op::depth>;
@@ -180,19 +196,8 @@ template <class Op> struct IsoAttend {
         }
     }
 
-    // The keys that a token of a sequence may see.
     __device__ __forceinline__ int2 keys_of(int token, int of) const {
-        int position = args.position[token], first = 0, end = 0x7FFFFFFF;
-        if constexpr (Op::causal) {
-            end = position + 1;
-        }
-        if (args.length) {
-            end = iso_attend_min(end, args.length[of]);
-        }
-        if constexpr (Op::window > 0) {
-            first = iso_attend_max(0, position + 1 - Op::window);
-        }
-        return first < end ? make_int2(first, end) : make_int2(0, 0);
+        return iso_attend_keys<Op>(args, token, of);
     }
 
     // Turns to the rows of a sequence.

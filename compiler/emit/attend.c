@@ -25,9 +25,10 @@ static int weight_degree(FnId fn)
     return fn == FN_EXP2_D3 ? 3 : fn == FN_EXP2_D6 ? 6 : fn == FN_EX2 ? 1 : 0;
 }
 
+/* Where a kernel has no such operand its type does not matter. */
 static DType binding_type(const KernelText *k, int binding)
 {
-    return binding_tensor(k->kernel, binding)->type;
+    return binding < 0 ? DT_F32 : binding_tensor(k->kernel, binding)->type;
 }
 
 static void write_sizes(Writer *w, const AttendKernel *a)
@@ -75,7 +76,9 @@ static i64 shared_bytes(const AttendKernel *a)
 {
     i64 rows = 16 * a->row_tiles, depth = a->depth + PITCH, width = a->width + PITCH;
     i64 weights = ATTEND_BLOCK + PITCH;
-    if (a->choice == ATTEND_DECODE)
+    if (a->choice == ATTEND_JOIN)
+        return 0;
+    if (a->choice == ATTEND_DECODE || a->choice == ATTEND_PARTS)
         return 2 * ((2 * a->ahead + 1) * ATTEND_BLOCK * larger(depth, width) +
                     rows * larger(depth, weights));
     return 2 * (rows * depth + ATTEND_BLOCK * (depth + width) + rows * weights);
@@ -125,7 +128,26 @@ static void emit_mma(KernelText *k)
     writer_line(&k->body, "iso_attend%s<Op>(args);", decode ? "_decode" : "");
 }
 
+/* Of keys that lie on several ranks. */
+static void emit_cut(KernelText *k)
+{
+    const AttendKernel *a = &k->kernel->attend;
+    k->family = "attend";
+    k->parameters = "const __grid_constant__ IsoAttendArgs args, "
+                    "const __grid_constant__ IsoAttendCut cut";
+    k->arguments = "IsoAttendArgs, IsoAttendCut";
+    k->threads = THREADS;
+    k->shared_bytes = shared_bytes(a);
+    k->bounds = a->resident == 2 ? "128, 2" : "128";
+    k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\niso_prim.cuh\n"
+                   "iso_attend.cuh\niso_attend_decode.cuh\niso_attend_parts.cuh\n");
+    write_op(k);
+    writer_line(&k->body, "iso_attend_%s<Op>(args, cut);", attend_choice_name(a->choice));
+}
+
 void emit_attend(KernelText *k)
 {
-    (k->kernel->attend.choice == ATTEND_WGMMA ? emit_wgmma : emit_mma)(k);
+    AttendChoice choice = k->kernel->attend.choice;
+    bool cut = choice == ATTEND_PARTS || choice == ATTEND_JOIN;
+    (cut ? emit_cut : choice == ATTEND_WGMMA ? emit_wgmma : emit_mma)(k);
 }

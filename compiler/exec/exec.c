@@ -120,6 +120,37 @@ bool exec_op(const ExecJob *job, Arena *arena)
     return true;
 }
 
+static void leave_roots(void *context, ExecScope *scope, const i64 *first)
+{
+    (void)first;
+    exec_eval(scope, context);
+}
+
+static const DagNode *find_attend(const OpDag *op)
+{
+    for (int i = 0; i < op->nodes.n; i++)
+        if (op->nodes.v[i]->kind == DAG_ATTEND && !op->nodes.v[i]->lse)
+            return op->nodes.v[i];
+    return NULL;
+}
+
+bool exec_attend_part(const ExecJob *job, Arena *arena)
+{
+    ExecCall call;
+    ExecSpace space = {0};
+    ExecTiles tiles;
+    const DagNode *node = find_attend(job->op);
+    exec_call_init(&call, job, arena);
+    if (!node || !job->splits || !exec_can_attend(job, node))
+        return false;
+    for (int a = 0; a < job->contract->n_atoms; a++)
+        if (node->mask >> a & 1)
+            space.dim[space.n++] = exec_dim(arena, &job->box.atom[a], a, true);
+    piece_tiles(&call, node, &space, &tiles, arena);
+    exec_run(&call, &space, &tiles, leave_roots, (void *)node, arena);
+    return true;
+}
+
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 int exec_reduce_atoms(const Contract *contract, const OpDag *op, int reduce, int *atoms)

@@ -48,6 +48,23 @@ typedef struct ExecRoots {
     const ExecBox *box;
 } ExecRoots;
 
+/* Keys of `attend` that ranks share by whole splits: split i of sequence s is on piece
+ * (i + turns[s]) % pieces. A rank leaves the roots of its own, root k of a row being that of the
+ * k-th split that the row sees of them: values, maximum, sum, 0, 0, at
+ * ((row * places) + k) * (values + 4). */
+typedef struct ExecSource {
+    float *roots;
+    i64 lo[MAX_ATOMS], stride[MAX_ATOMS]; /* of the row's atoms: the first index, in rows */
+} ExecSource;
+
+typedef struct ExecSplits {
+    int pieces;
+    int piece;        /* whose roots are written; -1: those of all are joined */
+    const int *turns; /* NULL: zeros */
+    i64 places;
+    const ExecSource *source; /* of each piece; of the own one alone where that is written */
+} ExecSplits;
+
 typedef struct ExecJob {
     const Contract *contract;
     const OpDag *op;
@@ -56,6 +73,7 @@ typedef struct ExecJob {
     const int *positions;   /* of each token, for ops that use it; else NULL */
     const int *sequences;   /* sequence of each token, likewise; -1: of none, a row without keys */
     const int *lengths;     /* keys of each sequence; NULL: as far as a causal row sees */
+    const ExecSplits *splits; /* NULL: all keys are here */
     int threads;            /* >= 1 */
 } ExecJob;
 
@@ -63,6 +81,9 @@ typedef struct ExecJob {
  * afterwards. False only when a reduce of the box is cut (use the two calls below), or when
  * `attend` lacks the coordinates or lengths that it needs. */
 bool exec_op(const ExecJob *job, Arena *arena);
+
+/* Writes the roots of job->splits->piece. */
+bool exec_attend_part(const ExecJob *job, Arena *arena);
 
 /* One roots record per cut reduce. False if a leaf would be cut, if what the box has of the
  * reduced axes is not one run of them, or if a cut reduce needs the value of another. */

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, RUN = 2, PARTS = 4 };
+enum { LANES = 4, RUN = 2, PARTS = 4, ROOT_TAIL = 4 };
 
 #define LOG2_E 0x1.715476p+0f
 #define LN_2 0x1.62e43p-1f
@@ -50,6 +50,9 @@ typedef struct Attending {
     float *scores, *weights; /* of a block */
     FdpaElem *weight;        /* by key */
     FdpaElem *weight_group, *value_group;
+    const ExecSplits *splits; /* NULL: all keys are here */
+    i64 width;                /* values of a root */
+    const i64 *at;            /* of the row: index of each atom */
 } Attending;
 
 /* What a row keeps: of a split, or of all splits before. */
@@ -359,6 +362,60 @@ static Range token_keys(const Attending *a, i64 token)
     return seen;
 }
 
+/* Where the root of a split of this row is: that of the own piece, or whose it is. NULL: none. */
+static float *root_at(const Attending *a, Range seen, i64 split)
+{
+    const ExecSplits *s = a->splits;
+    i64 first = seen.lo / a->attend->split, row = 0;
+    int turn = s->turns ? s->turns[a->scope->call->job->sequences[a->at[a->attend->tokens]]] : 0;
+    int piece = (int)((split + turn) % s->pieces);
+    if (s->piece >= 0 && s->piece != piece)
+        return NULL;
+    const ExecSource *source = &s->source[piece];
+    for (int i = 0; i < a->contract->n_atoms; i++)
+        if (a->attend->rows >> i & 1)
+            row += (a->at[i] - source->lo[i]) * source->stride[i];
+    i64 own = (first + turn) % s->pieces; /* whose the row's first split is */
+    i64 skipped = (piece - own + s->pieces) % s->pieces;
+    i64 place = (split - first - skipped) / s->pieces;
+    return source->roots + (row * s->places + place) * (a->width + ROOT_TAIL);
+}
+
+static void keep_root(const Attending *a, const Triple *split, float *root)
+{
+    memcpy(root, split->o, sizeof *root * (size_t)a->width);
+    root[a->width] = split->m;
+    root[a->width + 1] = split->l;
+    root[a->width + 2] = root[a->width + 3] = 0;
+}
+
+static void take_root(const Attending *a, const float *root, Triple *split)
+{
+    split->present = true;
+    split->m = root[a->width];
+    split->l = root[a->width + 1];
+    if (!a->node->lse)
+        memcpy(split->o, root, sizeof *root * (size_t)a->width);
+}
+
+/* Roots that a rank leaves, or joins. */
+static void attend_shared(Attending *a, Range seen, Triple *split, Triple *total)
+{
+    i64 length = a->attend->split;
+    for (i64 i = seen.lo / length; i * length < seen.hi; i++) {
+        float *root = root_at(a, seen, i);
+        if (!root)
+            continue;
+        if (a->splits->piece < 0) {
+            take_root(a, root, split);
+            join_split(a, split, total);
+        } else {
+            attend_split(a, i * length, within(seen, i * length, length), split);
+            keep_root(a, split, root);
+        }
+    }
+}
+
 static void attend_row(Attending *a, Range seen, const float *query, const float *sink,
                        Triple *split, Triple *total)
 {
@@ -367,7 +424,9 @@ static void attend_row(Attending *a, Range seen, const float *query, const float
         a->query[i] = fdpa_elem(fdpa_type(a->node->args[0]->type),
                                 exec_pack(a->node->args[0]->type, query[i]));
     total->present = false;
-    for (i64 lo = seen.lo / length * length; lo < seen.hi; lo += length) {
+    if (a->splits)
+        attend_shared(a, seen, split, total);
+    for (i64 lo = seen.lo / length * length; !a->splits && lo < seen.hi; lo += length) {
         attend_split(a, lo, within(seen, lo, length), split);
         join_split(a, split, total);
     }
@@ -542,6 +601,7 @@ static void attend_rows(Attending *a, const i64 *stride, float *out)
     for (int d = 0; d >= 0;) {
         place_row(a, index, n, stride, &row);
         i64 token = row.at[a->attend->tokens];
+        a->at = row.at;
         Range seen = token_keys(a, token);
         stored_turn(a, &a->keys, sequences[token], row.at);
         if (!a->node->lse)
@@ -559,6 +619,11 @@ void exec_attend(ExecScope *scope, const DagNode *node, const i64 *stride, float
     Attending a = {.scope = scope, .node = node, .attend = node->attend};
     a.contract = scope->call->job->contract;
     a.class = a.contract->numerics;
+    a.splits = scope->call->job->splits;
+    a.width = 1;
+    for (int i = 0; i < a.contract->n_atoms; i++)
+        if (a.attend->values >> i & 1)
+            a.width *= atom_size(a.contract, i, 0);
     find_capacity(&a);
     open_queries(&a);
     open_stored(&a);

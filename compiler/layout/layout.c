@@ -46,9 +46,22 @@ static int slots_of(const Contract *contract, int atom)
     return all ? contract->axes[all - 1].atom : -1;
 }
 
+/* A table of positions is read wherever a token is; what has sequences too is a cache. */
+static u64 without_tables(const Contract *contract, const Tensor *tensor)
+{
+    u64 coordinates = 0;
+    int n = 0;
+    for (int i = 0; i < tensor->n_atoms; i++)
+        if (atom_of(contract, tensor->atoms[i])->coordinate_of >= 0) {
+            coordinates |= (u64)1 << tensor->atoms[i];
+            n++;
+        }
+    return n > 1 ? tensor->mask : tensor->mask & ~coordinates;
+}
+
 u64 layout_tensor_atoms(const Contract *contract, const Tensor *tensor)
 {
-    u64 mask = tensor->mask;
+    u64 mask = without_tables(contract, tensor);
     for (int i = 0; i < tensor->n_atoms && tensor->index_of <= 0; i++) {
         int of = slots_of(contract, tensor->atoms[i]);
         mask |= of < 0 ? 0 : (u64)1 << of;
@@ -78,6 +91,9 @@ u64 layout_op_atoms(const Contract *contract, const OpDag *op)
         if ((op->op->space >> a & 1) && of >= 0 && !needs_slots(op, a, of))
             mask |= (u64)1 << of;
     }
+    for (int i = 0; i < op->nodes.n; i++)
+        if (op->nodes.v[i]->kind == DAG_ATTEND)
+            mask |= (u64)1 << op->nodes.v[i]->attend->position;
     return mask;
 }
 
@@ -224,7 +240,7 @@ static void cut_atom(const Contract *contract, int atom, i64 index, i64 count, u
 static void part_of(const Contract *contract, const OpLayout *at, const Cuts *cuts, u64 mask,
                     int rank, Part *part)
 {
-    *part = (Part){.rows_count = 1};
+    *part = (Part){.rows_count = 1, .keys_count = 1};
     for (int a = 0; a < contract->n_atoms; a++)
         part->hi[a] = atom_of(contract, a)->size;
     for (int a = 0; a < contract->n_atoms; a++) {
@@ -234,6 +250,11 @@ static void part_of(const Contract *contract, const OpLayout *at, const Cuts *cu
         layout_piece(contract, at, cuts, a, rank, &index, &count);
         if (count == 1)
             continue;
+        if (atom_of(contract, a)->coordinate_of >= 0) {
+            part->keys_index = (int)index;
+            part->keys_count = (int)count;
+            continue;
+        }
         if (!atom_of(contract, a)->free) {
             cut_atom(contract, a, index, count, mask, part);
             continue;
@@ -288,6 +309,14 @@ bool layout_cuts(const Contract *contract, const OpLayout *at, const DagNode *re
     return false;
 }
 
+bool layout_cuts_keys(const Contract *contract, const OpLayout *at, const DagNode *node)
+{
+    i64 index, count = 1;
+    if (node->kind == DAG_ATTEND)
+        layout_piece(contract, at, &at->cut, node->attend->position, 0, &index, &count);
+    return count > 1;
+}
+
 bool layout_leaves_roots(const Contract *contract, const OpLayout *at, const DagNode *reduce)
 {
     return layout_cuts(contract, at, reduce) || dag_folds(reduce);
@@ -339,6 +368,8 @@ static i64 range_start(const Contract *contract, const OpLayout *at, int rank)
     Part part;
     i64 lo = 0, hi = 0;
     layout_part(contract, at, rank, &part);
+    if (at->reduced->kind == DAG_ATTEND)
+        return part.keys_index;
     layout_range(contract, at->reduced, &part, &lo, &hi);
     return lo;
 }

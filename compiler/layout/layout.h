@@ -59,19 +59,22 @@ typedef struct OpLayout {
     Cuts cut, finish;
     bool cuts_reduced[MAX_MESHES]; /* the cut axis is reduced by the op: roots must be joined */
     bool any_reduced;
-    const DagNode *reduced; /* the first cut reduce, NULL: none */
+    const DagNode *reduced; /* the first cut reduce, or `attend` whose keys are cut; NULL: none */
     Move *param_move;  /* per parameter: what brings it from where it is held */
     Move *result_move; /* per result: what brings it to where it is held */
 } OpLayout;
 
 /* The atoms that a mesh may cut of a tensor: its own, and those that its slots are of, but of a
- * tensor that says where they stand, which is whole. */
+ * tensor that says where they stand, which is whole. Positions are cut of what has sequences too,
+ * the keys and values of `attend`. */
 u64 layout_tensor_atoms(const Contract *contract, const Tensor *tensor);
 /* The part of an axis space that one rank has. Atoms of fixed size by range; the rows of the free
  * atom as piece `rows_index` of `rows_count`: [floor(T i / n), floor(T (i + 1) / n)). */
 typedef struct Part {
     i64 lo[MAX_ATOMS], hi[MAX_ATOMS];
     int rows_index, rows_count;
+    int keys_index, keys_count; /* of a sequence's splits those whose number is index modulo count,
+                                   what the launch says of the sequence added (9.8) */
 } Part;
 
 /* Refuses (ISO4xxx, on the layout) cuts inside a node with the legal degrees, degrees that do not
@@ -95,6 +98,8 @@ void part_rows(const Part *part, i64 rows, i64 *lo, i64 *hi);
 
 /* True if the reduce's atoms are cut, so that its roots leave the rank. */
 bool layout_cuts(const Contract *contract, const OpLayout *at, const DagNode *reduce);
+/* Whether ranks have some splits of an `attend`'s keys each. */
+bool layout_cuts_keys(const Contract *contract, const OpLayout *at, const DagNode *node);
 /* Whether ranks leave roots of it: it is cut, or joins what products give (dag_folds). */
 bool layout_leaves_roots(const Contract *contract, const OpLayout *at, const DagNode *reduce);
 /* The ranks whose roots of the op's cut reduces `rank` joins, in the order of their elements. */

@@ -75,7 +75,7 @@ static bool may_replicate(const Subject *subject, int atom)
 static bool count_fits(const Subject *subject, int atom, i64 count)
 {
     const Axis *axis = atom_of(subject->contract, atom);
-    if (axis->free)
+    if (!axis->size)
         return true;
     if (count <= axis->stored)
         return axis->stored % count == 0;
@@ -214,6 +214,27 @@ static bool check_scores(const Contract *contract, const OpDag *op, const OpLayo
         diag_note(diags, diag, "cut the heads of the keys, or the tokens");
     }
     return good;
+}
+
+/* Roots of a row are joined with all their values: the ranks that finish share rows out. */
+static bool check_shared_keys(const Contract *contract, const OpDag *op, const OpLayout *at,
+                              Diags *diags)
+{
+    if (!at->reduced || at->reduced->kind != DAG_ATTEND)
+        return true;
+    for (int m = 0; m < at->n_meshes; m++) {
+        int axis = at->finish.axis[m], atom = axis < 0 ? -1 : axis_outer_atom(contract, axis);
+        if (axis < 0 || at->degree[m] == 1 || !at->cuts_reduced[m] ||
+            !(at->reduced->attend->values >> atom & 1))
+            continue;
+        Diag *diag = diag_add(diags, DIAG_LAYOUT_INSIDE, cut_span(contract, at, m, axis),
+                              "%.*s cuts %.*s inside the values of a row of %.*s, whose keys it "
+                              "cuts", STR_FMT(at->mesh[m]->name.text),
+                              STR_FMT(contract->axes[axis].name.text), STR_FMT(op->op->name));
+        diag_note(diags, diag, "cut the heads, or the tokens, behind the positions; or nothing");
+        return false;
+    }
+    return true;
 }
 
 static bool check_fixed(const Contract *contract, const OpDag *op, const OpLayout *at,
@@ -496,6 +517,7 @@ bool layout_check(const Contract *contract, const OpDag *op, const OpLayout *at,
                   Diags *diags)
 {
     bool good = check_fixed(contract, op, at, diags) && check_scores(contract, op, at, diags) &&
+                check_shared_keys(contract, op, at, diags) &&
                 check_slots(contract, op, at, diags) &&
                 check_all_degrees(contract, op, at, arena, diags);
     for (int i = 0; good && i < op->reduces.n; i++) {

@@ -83,6 +83,12 @@ static Fit fit_of(const Contract *contract, const Tensor *tensor, const Part *he
             fit_rows(held, needed, &fit);
             continue;
         }
+        if (contract->axes[contract->atom_axis[a]].coordinate_of >= 0) {
+            bool same = held->keys_index == needed->keys_index &&
+                        held->keys_count == needed->keys_count;
+            fit = (Fit){fit.equal && same, fit.inside && same, fit.around && same};
+            continue;
+        }
         fit.equal &= held->lo[a] == needed->lo[a] && held->hi[a] == needed->hi[a];
         fit.inside &= needed->lo[a] >= held->lo[a] && needed->hi[a] <= held->hi[a];
         fit.around &= needed->lo[a] <= held->lo[a] && needed->hi[a] >= held->hi[a];
@@ -136,7 +142,7 @@ static Move param_stage(const Contract *contract, const OpLayout *at, const Tens
     return move_fitting(contract, at, tensor, finish, false, move);
 }
 
-enum { INSIDE = 1, OUTSIDE = 2 };
+enum { INSIDE = 1, OUTSIDE = 2, ATTEND_SINKS = 3 };
 
 /* Which parameters a value reads inside cut reduces, and which outside of them. */
 static void mark_uses(const Contract *contract, const OpLayout *at, const DagNode *node,
@@ -147,7 +153,8 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
     seen[node->number] |= use;
     if (node->kind == DAG_INPUT)
         uses[node->param] |= use;
-    bool cut = node->kind == DAG_REDUCE && layout_cuts(contract, at, node);
+    bool keys = layout_cuts_keys(contract, at, node);
+    bool cut = keys || (node->kind == DAG_REDUCE && layout_cuts(contract, at, node));
     for (int i = 0; i < node->n_fixes; i++) /* where slots stand a join asks too */
         if (node->fixes[i].at < 0 && !fix_is_result(&node->fixes[i]))
             uses[~node->fixes[i].at] |= cut ? use | INSIDE : use;
@@ -155,10 +162,9 @@ static void mark_uses(const Contract *contract, const OpLayout *at, const DagNod
         for (int i = 0; i < DRAW_PARAMS; i++)
             if (draw_param(node->draw, i) >= 0)
                 uses[draw_param(node->draw, i)] |= use;
-    if (cut)
-        use = INSIDE;
-    for (int i = 0; i < node->n_args; i++)
-        mark_uses(contract, at, node->args[i], use, seen, uses);
+    for (int i = 0; i < node->n_args; i++) /* sinks are joined after all splits */
+        mark_uses(contract, at, node->args[i], cut && !(keys && i == ATTEND_SINKS) ? INSIDE : use,
+                  seen, uses);
 }
 
 /* Where the slots of a result stand, if a mesh may cut these. */
@@ -196,7 +202,8 @@ static void param_moves(const Contract *contract, const OpDag *op, OpLayout *at,
 static const DagNode *cut_reduce_below(const Contract *contract, const OpLayout *at,
                                        const DagNode *node)
 {
-    if (node->kind == DAG_REDUCE && layout_cuts(contract, at, node))
+    if ((node->kind == DAG_REDUCE && layout_cuts(contract, at, node)) ||
+        layout_cuts_keys(contract, at, node))
         return node;
     for (int i = 0; i < node->n_args; i++) {
         const DagNode *found = cut_reduce_below(contract, at, node->args[i]);
@@ -337,12 +344,17 @@ static void mark_reduced(const Contract *contract, const OpDag *op, OpLayout *at
     for (int i = 0; i < op->reduces.n && !at->reduced; i++)
         if (dag_folds(op->reduces.v[i]))
             at->reduced = op->reduces.v[i];
+    for (int i = 0; i < op->nodes.n && !at->reduced; i++)
+        if (layout_cuts_keys(contract, at, op->nodes.v[i]))
+            at->reduced = op->nodes.v[i];
     at->any_reduced = at->reduced != NULL;
     for (int m = 0; m < at->n_meshes; m++) {
         int atom = at->cut.axis[m] >= 0 ? axis_outer_atom(contract, at->cut.axis[m]) : -1;
         for (int i = 0; i < op->reduces.n && atom >= 0; i++)
             for (int k = 0; k < op->reduces.v[i]->n_atoms; k++)
                 at->cuts_reduced[m] |= op->reduces.v[i]->atoms[k] == atom;
+        at->cuts_reduced[m] |= at->reduced && at->reduced->kind == DAG_ATTEND &&
+                               at->reduced->attend->position == atom;
         for (int i = 0; at->cuts_reduced[m] && i < at->mesh[m]->n_product; i++)
             at->cuts_reduced[at->mesh[m]->product[i]] = true;
     }

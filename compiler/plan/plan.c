@@ -255,10 +255,22 @@ static bool make_variant(Builder *builder, const Shape *shape, PlanOp *op, i64 f
     return true;
 }
 
+static bool make_parts_variant(Builder *builder, const Shape *shape, PlanOp *op)
+{
+    Shape own = *shape;
+    Planner planner = planner_of(builder, op->op);
+    op->variants = arena_new_of(builder->arena, Variant);
+    op->n_variants = 1;
+    return plan_attend_parts(&planner, &shape->kernel, &own.kernel) &&
+           make_variant(builder, &own, op, 0, ROWS_MAX, op->variants);
+}
+
 /* Of attention a variant is a program, and ranges overlap: the first that has a count is taken. */
 static bool make_attend_variants(Builder *builder, const Shape *shape, PlanOp *op)
 {
     AttendSchedule schedules[ATTEND_SCHEDULES];
+    if (op->at.any_reduced)
+        return make_parts_variant(builder, shape, op);
     int n = plan_attend_schedules(&shape->kernel.attend, schedules);
     op->variants = arena_array(builder->arena, Variant, n);
     for (int i = 0; i < n; i++) {
@@ -330,8 +342,10 @@ static bool make_join(Builder *builder, const Shape *shape, PlanOp *op)
             op->sources_of_rank[r * n + i] = own[i];
     }
     Planner planner = planner_of(builder, op->op);
-    bool fits = plan_join(&planner, &shape->kernel, &op->at, shape->roots, op->sources_of_rank, n,
-                          &join);
+    bool attends = shape->kernel.family == FAMILY_ATTEND;
+    bool fits = attends ? plan_attend_join(&planner, &shape->kernel, n, &join)
+                        : plan_join(&planner, &shape->kernel, &op->at, shape->roots,
+                                    op->sources_of_rank, n, &join);
     for (int r = 0; r < ranks && fits && has_own_slots(&join) && !join.own; r++)
         fits = plan_own_slots(&planner, &join, &op->finish_of_rank[r]);
     if (!fits) {

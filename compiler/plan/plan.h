@@ -207,8 +207,12 @@ typedef struct Join {
 enum { ATTEND_TOKENS, ATTEND_HEADS, ATTEND_GROUP, ATTEND_DEPTH, ATTEND_WIDTH, ATTEND_DIMS };
 enum { ATTEND_BLOCK = 128 }; /* keys that the kernels' warps share out */
 
-/* Which program. Each takes any batch: MMA is the general one. */
-typedef enum AttendChoice { ATTEND_MMA, ATTEND_DECODE, ATTEND_WGMMA } AttendChoice;
+/* Which program. Each takes any batch: MMA is the general one. Where ranks have some splits each,
+ * PARTS leaves the roots of a rank's, and JOIN, which reads no key, joins those of join.n_sources
+ * ranks. */
+typedef enum AttendChoice {
+    ATTEND_MMA, ATTEND_DECODE, ATTEND_WGMMA, ATTEND_PARTS, ATTEND_JOIN
+} AttendChoice;
 const char *attend_choice_name(AttendChoice choice);
 
 typedef struct AttendKernel {

@@ -232,6 +232,46 @@ int plan_attend_schedules(const AttendKernel *shape, AttendSchedule out[ATTEND_S
 
 const char *attend_choice_name(AttendChoice choice)
 {
-    static const char *const names[] = {"mma", "decode", "wgmma"};
+    static const char *const names[] = {"mma", "decode", "wgmma", "parts", "join"};
     return names[choice];
+}
+
+/* ---- keys cut by splits ---------------------------------------------------------------------- */
+
+/* Decode's, which has a unit for every split. */
+bool plan_attend_parts(Planner *planner, const Kernel *shape, Kernel *parts)
+{
+    AttendKernel *k = &parts->attend;
+    *parts = *shape;
+    parts->n_bindings = parts->n_pieces = 0;
+    *k = decode_schedule(&shape->attend).kernel;
+    k->choice = ATTEND_PARTS;
+    k->sinks = k->value = k->lse = -1;
+    k->queries = bind(planner, parts, false, shape->bindings[shape->attend.queries].tensor,
+                      ATTEND_DEPTH);
+    k->keys = bind(planner, parts, false, shape->bindings[shape->attend.keys].tensor,
+                   ATTEND_DEPTH);
+    k->values = bind(planner, parts, false, shape->bindings[shape->attend.values].tensor,
+                     ATTEND_WIDTH);
+    return k->queries >= 0 && k->keys >= 0 && k->values >= 0;
+}
+
+bool plan_attend_join(Planner *planner, const Kernel *shape, int n_sources, Kernel *join)
+{
+    AttendKernel *k = &join->attend;
+    if (n_sources > MAX_SOURCES)
+        return plan_misfit(planner, "%d ranks share its keys; a join hears at most %d", n_sources,
+                           MAX_SOURCES);
+    *join = *shape;
+    join->n_bindings = 0;
+    k->choice = ATTEND_JOIN;
+    k->row_tiles = k->ahead = k->resident = 1;
+    k->queries = k->keys = k->values = k->sinks = -1;
+    if (shape->attend.sinks >= 0)
+        k->sinks = bind(planner, join, false, shape->bindings[shape->attend.sinks].tensor, -1);
+    join->join.n_sources = n_sources;
+    join->join.roots_of_rank = arena_array(planner->arena, int, n_sources);
+    for (int i = 0; i < n_sources; i++)
+        join->join.roots_of_rank[i] = 1; /* of a split */
+    return bind_results(planner, join);
 }

@@ -123,6 +123,9 @@ typedef struct AttendSchedule {
 
 enum { ATTEND_SCHEDULES = 3 };
 int plan_attend_schedules(const AttendKernel *shape, AttendSchedule out[ATTEND_SCHEDULES]);
+/* The two kernels of a layout whose ranks have some splits each. */
+bool plan_attend_parts(Planner *planner, const Kernel *shape, Kernel *parts);
+bool plan_attend_join(Planner *planner, const Kernel *shape, int n_sources, Kernel *join);
 
 /* ---- text (plan_print.c) --------------------------------------------------------------------- */
 

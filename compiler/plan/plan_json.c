@@ -420,7 +420,11 @@ static void json_parts(const Json *j, const char *key, const Part *parts, int n)
                         (long long)parts[r].lo[a], (long long)parts[r].hi[a]);
             first = false;
         }
-        text_printf(j->out, "], \"rows\": [%d, %d]}", parts[r].rows_index, parts[r].rows_count);
+        text_printf(j->out, "], \"rows\": [%d, %d]", parts[r].rows_index, parts[r].rows_count);
+        if (parts[r].keys_count > 1)
+            text_printf(j->out, ", \"keys\": [%d, %d]", parts[r].keys_index,
+                        parts[r].keys_count);
+        text_printf(j->out, "}");
     }
     text_printf(j->out, "]");
 }

@@ -193,6 +193,8 @@ static void print_attend(const Printer *p)
                 (long long)k->width);
     text_printf(p->out, "  %s: rows %d, ahead %d, resident %d\n", attend_choice_name(k->choice),
                 16 * k->row_tiles, k->ahead, k->resident);
+    if (k->choice == ATTEND_JOIN)
+        text_printf(p->out, "  roots of %d sources\n", p->kernel->join.n_sources);
 }
 
 static const char *family_text(Family family)

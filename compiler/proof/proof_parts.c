@@ -38,8 +38,16 @@ static bool rows_apart(const Part *a, const Part *b)
     return (i + 1) * m <= j * n || (j + 1) * n <= i * m;
 }
 
+static bool same_keys(const Part *a, const Part *b)
+{
+    return a->keys_index == b->keys_index && a->keys_count == b->keys_count;
+}
+
 static bool box_inside(Box a, const Part *b)
 {
+    for (int at = 0; at < a.contract->n_atoms; at++)
+        if ((a.atoms >> at & 1) && is_coordinate(a.contract, at) && !same_keys(a.part, b))
+            return false;
     for (int at = 0; at < a.contract->n_atoms; at++)
         if ((a.atoms >> at & 1) &&
             (is_free(a.contract, at) ? !rows_inside(a.part, b)
@@ -239,12 +247,30 @@ static Str result_moved(const Prover *prover, int result)
                  held_parts(prover, tensor));
 }
 
+/* Of the splits of an `attend` each source has its own, and between them they have all. */
+static Str splits_cover(const Prover *prover, int n)
+{
+    const PlanOp *op = prover->op;
+    if (!n || op->at.reduced->kind != DAG_ATTEND)
+        return none();
+    for (int r = 0; r < op->at.ranks; r++)
+        for (int s = 0; s < n; s++) {
+            const Part *source = &op->part_of_rank[op->sources_of_rank[r * n + s]];
+            if (source->keys_count != n || source->keys_index != s)
+                return str_format(prover->arena, "source %d of rank %d has other splits", s, r);
+        }
+    return none();
+}
+
 /* What a source computed of the outer axes holds all that the finishing rank joins. */
 static Str sources_cover(const Prover *prover)
 {
     const PlanOp *op = prover->op;
     int n = op->join_kernel < 0 ? 0
                                 : prover->plan->kernels.v[op->join_kernel]->join.n_sources;
+    Str splits = splits_cover(prover, n);
+    if (splits.n)
+        return splits;
     for (int i = 0; i < op->op->reduces.n && n; i++) {
         if (!layout_leaves_roots(prover->contract, &op->at, op->op->reduces.v[i]))
             continue;

@@ -184,6 +184,8 @@ Str proof_reduce_term(const Prover *prover, const Variant *variant, const DagNod
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 
+enum { ATTEND_SINKS = 3 }; /* the argument; those before it are of the splits */
+
 typedef struct Expression {
     const Prover *prover;
     const Kernel *kernel; /* NULL: as the contract has it */
@@ -250,6 +252,36 @@ static void add_kept(Expression *e, const DagNode *node, Text *text)
 
 /* Blocks, splits, masks and scales: the node's own, or those that the kernel's text is made from.
  * Its lanes, parts and steps are the clause's by the accumulator's layout, for blocks of 128. */
+static void add_numbers(const Attend *a, Text *text)
+{
+    dag_print_attend(a, text);
+    for (int i = 0; i < a->n_over; i++)
+        text_printf(text, " %d", a->over[i]);
+    text_printf(text, " %llx %llx %llx", (unsigned long long)a->batch,
+                (unsigned long long)a->rows, (unsigned long long)a->values);
+}
+
+/* Of a join of splits the kernel that leaves their roots; NULL: it is none. */
+static const Kernel *attend_parts(const Expression *e)
+{
+    const PlanOp *op = e->prover->op;
+    if (!e->kernel || e->kernel->family != FAMILY_ATTEND ||
+        e->kernel->attend.choice != ATTEND_JOIN)
+        return NULL;
+    return e->prover->plan->kernels.v[op->variants[0].kernel_of_rank[0]];
+}
+
+static void check_parts(Expression *e, const Attend *joined)
+{
+    Text parts = {.arena = e->prover->arena}, join = {.arena = e->prover->arena};
+    if (!attend_parts(e))
+        return;
+    add_numbers(&attend_parts(e)->attend.computes, &parts);
+    add_numbers(joined, &join);
+    if (!str_eq(text_str(&parts), text_str(&join)))
+        e->difference = STR("the roots that are joined are of another attention");
+}
+
 static void add_attend(Expression *e, const DagNode *node, Text *text)
 {
     const Attend *a = node->attend;
@@ -257,11 +289,9 @@ static void add_attend(Expression *e, const DagNode *node, Text *text)
         e->difference = STR("the kernel has no attention");
     else if (e->kernel)
         a = &e->kernel->attend.computes;
-    dag_print_attend(a, text);
-    for (int i = 0; i < a->n_over; i++)
-        text_printf(text, " %d", a->over[i]);
-    text_printf(text, " %llx %llx %llx %d", (unsigned long long)a->batch,
-                (unsigned long long)a->rows, (unsigned long long)a->values, node->lse);
+    check_parts(e, a);
+    add_numbers(a, text);
+    text_printf(text, " %d", node->lse);
 }
 
 /* The limits that the kernel's text is made from, and the parameters that it binds for each row. */
@@ -317,10 +347,13 @@ static Digest expression_term(Expression *e, const DagNode *node)
         add_draw(e, node, &text);
     if (node->kind == DAG_TOP)
         add_top(e, node, &text);
+    const Kernel *own = e->kernel, *parts = node->kind == DAG_ATTEND ? attend_parts(e) : NULL;
     for (int i = 0; i < node->n_args; i++) {
+        e->kernel = parts && i < ATTEND_SINKS ? parts : own;
         Digest arg = expression_term(e, node->args[i]);
         add(&text, arg.byte, sizeof arg.byte);
     }
+    e->kernel = own;
     e->is_known[node->number] = true;
     return e->known[node->number] = sha256(text.s, (size_t)text.n);
 }

@@ -21,6 +21,7 @@ struct PtxKeys {
     int page, pages;  /* keys of one; how many */
     int starts[REQUESTS], total, longest;
     int n_rows, position[MOST_ROWS], sequence[MOST_ROWS];
+    int turns[REQUESTS];
     int *table;       /* of all requests' pages */
     iso_keys passed;
 };
@@ -107,6 +108,7 @@ void verify_ptx_keys(PtxTrial *r)
         k->starts[s] = k->total;
         k->total += k->lengths[s];
         k->longest = k->lengths[s] > k->longest ? k->lengths[s] : k->longest;
+        k->turns[s] = s % r->op->at->parts[r->op->rank].keys_count;
     }
     make_rows(k, r->worker->input->seed);
     make_pages(k, r->worker->input->seed, r->arena);
@@ -131,9 +133,38 @@ int verify_ptx_coordinate_axis(const PtxTrial *r, int tensor, MfCoordinate kind)
 bool verify_ptx_copied(const MfSpec *spec, int tensor)
 {
     const MfAttend *a = &spec->attend;
-    return spec->bindings[a->queries].tensor == tensor ||
-           spec->bindings[a->keys].tensor == tensor ||
-           spec->bindings[a->values].tensor == tensor;
+    return a->queries >= 0 && (spec->bindings[a->queries].tensor == tensor ||
+                               spec->bindings[a->keys].tensor == tensor ||
+                               spec->bindings[a->values].tensor == tensor);
+}
+
+/* Of a rank's roots those of its own splits that some row sees; lengths end no row before its
+ * position here. */
+static i64 splits_seen(const PtxTrial *r, i64 row)
+{
+    const MfPart *part = op_part(r->op, r->job->phase);
+    int sequence = r->sequence[row], position = r->position[row];
+    i64 split = r->spec->attend.split, window = r->spec->attend.window, n = 0;
+    i64 first = window && position + 1 > window ? (position + 1 - window) / split : 0;
+    for (i64 i = first; sequence >= 0 && i <= position / split; i++)
+        n += (i + r->keys->turns[sequence]) % part->keys_count == part->keys_index;
+    return n;
+}
+
+i64 verify_ptx_most_keys(const PtxTrial *r)
+{
+    return r->keys ? r->keys->longest : 0;
+}
+
+i64 verify_ptx_roots_seen(const PtxTrial *r)
+{
+    i64 n = 0;
+    for (i64 row = 0; row < r->live_rows; row++)
+        n += splits_seen(r, row);
+    const MfPart *part = op_part(r->op, r->job->phase);
+    i64 places = (r->keys->longest + r->spec->attend.split - 1) / r->spec->attend.split;
+    places = (places + part->keys_count - 1) / part->keys_count;
+    return (i64)r->roots.bytes / 4 / (r->part_rows * places) * n;
 }
 
 bool verify_ptx_stored(const PtxTrial *r, int index)
@@ -195,7 +226,8 @@ void verify_ptx_fill_keys(PtxTrial *r, int index)
     PtxTensor *t = &r->tensor[index];
     int sequence = verify_ptx_coordinate_axis(r, index, MF_SEQUENCE);
     int position = verify_ptx_coordinate_axis(r, index, MF_POSITION);
-    bool values = r->spec->bindings[r->spec->attend.values].tensor == index;
+    int of = r->spec->attend.values;
+    bool values = of >= 0 && r->spec->bindings[of].tensor == index;
     for (i64 at = 0; at < t->elements; at++) {
         int key, s = owner_of(r->keys, at / t->tensor.stride[sequence] % t->tensor.shape[sequence],
                               at / t->tensor.stride[position] % t->tensor.shape[position], &key);
@@ -228,6 +260,9 @@ bool verify_ptx_pass_keys(PtxTrial *r, iso_run *run)
     if (k->mode == IN_PAGES)
         k->passed.block_table = pass(r, "the block table", k->table,
                                      k->requests * k->passed.block_table_stride);
+    k->passed.most_keys = k->longest;
+    if (op_shares_keys(r->op))
+        k->passed.turns = pass(r, "the turns", k->turns, k->requests);
     run->keys = &k->passed;
     return !r->place.failed;
 }
@@ -235,7 +270,8 @@ bool verify_ptx_pass_keys(PtxTrial *r, iso_run *run)
 isoc_keys verify_ptx_executor_keys(const PtxTrial *r)
 {
     const iso_keys *k = &r->keys->passed;
-    return (isoc_keys){k->lengths, k->starts, k->block_table, k->block_table_stride, k->page};
+    return (isoc_keys){k->lengths, k->starts, k->block_table, k->block_table_stride, k->page,
+                       k->most_keys, k->turns};
 }
 
 /* ---- for terms ------------------------------------------------------------------------------- */

@@ -176,6 +176,9 @@ void verify_ptx_fill_keys(PtxTrial *trial, int tensor);
 /* Sets what a run needs of the requests; false if memory is short. */
 bool verify_ptx_pass_keys(PtxTrial *trial, iso_run *run);
 /* The same for the executor, once they are passed. */
+/* Keys of a request at most; what is written of a rank's roots where ranks share keys. */
+i64 verify_ptx_most_keys(const PtxTrial *r);
+i64 verify_ptx_roots_seen(const PtxTrial *r);
 isoc_keys verify_ptx_executor_keys(const PtxTrial *trial);
 /* And for terms. */
 const TermsKeys *verify_ptx_terms_keys(const PtxTrial *trial);

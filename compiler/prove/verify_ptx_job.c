@@ -321,7 +321,7 @@ static PtxTensor *make_roots(PtxTrial *r, int rank, bool written)
     t->element = 4;
     t->tensor.dtype = ISO_F32;
     t->seed = scatter(r->worker->input->seed * 999 + (u64)rank);
-    if (iso_op_roots(op, r->rows, &t->bytes))
+    if (iso_op_roots_of_keys(op, r->rows, verify_ptx_most_keys(r), &t->bytes))
         return NULL;
     t->elements = t->line = t->pitch = (i64)t->bytes / 4;
     u8 uneven = unevenness(r, r->n_params + r->n_results + rank);
@@ -636,6 +636,8 @@ static i64 wanted_outputs(const PtxTrial *r)
         return verify_ptx_group_area(r, is_chosen, tile_outputs);
     if (is_gemm(r))
         return total;
+    if (r->job->phase == ISO_PHASE_PART && r->keys)
+        return verify_ptx_roots_seen(r);
     if (r->job->phase == ISO_PHASE_PART)
         return owned(r, live_part(r, (i64)r->roots.bytes / 4));
     for (int i = 0; i < r->n_results; i++)

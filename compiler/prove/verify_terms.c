@@ -328,6 +328,8 @@ static Str refusal(const Terms *t)
         packed += t->contract->axes[i].free && t->contract->axes[i].n_factors > 0;
     if (packed > 1)
         return STR("tokens that are packed twice");
+    if (t->setup.at->at.reduced && t->setup.at->at.reduced->kind == DAG_ATTEND)
+        return STR("keys that ranks share");
     return t->op->reduces.n > TERMS_FORESTS ? STR("so many reductions") : STR("");
 }
 

@@ -3,6 +3,7 @@
 
 #include "sample.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Verify {
@@ -111,6 +112,95 @@ static i64 run_joins(Verify *v, const PlanOp *at, const Sent *sent)
     return differ;
 }
 
+/* ---- keys that ranks share by splits --------------------------------------------------------- */
+
+/* Every sequence's keys come before its last row, so that there are no more than rows. */
+static i64 root_rows(const Verify *v, const PlanOp *at, ExecSource *source, int rank)
+{
+    const Contract *c = v->plan->dag->contract;
+    const Attend *attend = at->at.reduced->attend;
+    const Part *part = &at->part_of_rank[rank];
+    i64 rows = 1;
+    for (int a = c->n_atoms - 1; a >= 0; a--) {
+        i64 lo = part->lo[a], hi = part->hi[a];
+        if (!(attend->rows >> a & 1))
+            continue;
+        if (c->axes[c->atom_axis[a]].free)
+            part_rows(part, v->input->rows, &lo, &hi);
+        source->lo[a] = lo;
+        source->stride[a] = rows;
+        rows *= hi - lo;
+    }
+    return rows;
+}
+
+static i64 root_values(const Verify *v, const Attend *attend)
+{
+    const Contract *c = v->plan->dag->contract;
+    i64 n = 1;
+    for (int a = 0; a < c->n_atoms; a++)
+        n *= attend->values >> a & 1 ? atom_size(c, a, 0) : 1;
+    return n + 4;
+}
+
+static bool leave_splits(Verify *v, const PlanOp *at, ExecSplits *splits, ExecSource *sources)
+{
+    for (int rank = 0; rank < at->at.ranks; rank++) {
+        ExecBox box;
+        const Attend *attend = at->at.reduced->attend;
+        ExecSource *own = arena_array(v->arena, ExecSource, splits->pieces);
+        i64 rows = root_rows(v, at, &sources[rank], rank);
+        sources[rank].roots = calloc((size_t)(rows * splits->places * root_values(v, attend)),
+                                     sizeof(float));
+        splits->piece = at->part_of_rank[rank].keys_index;
+        own[splits->piece] = sources[rank];
+        splits->source = own;
+        part_box(v, &at->part_of_rank[rank], &box);
+        ExecJob job = job_of(v, &box, v->sample.actual);
+        job.splits = splits;
+        if (!sources[rank].roots || !exec_attend_part(&job, v->arena))
+            return false;
+    }
+    return true;
+}
+
+static i64 join_splits(Verify *v, const PlanOp *at, ExecSplits *splits, const ExecSource *sources)
+{
+    ExecSource *heard = arena_array(v->arena, ExecSource, splits->pieces);
+    i64 differ = 0;
+    splits->piece = -1;
+    splits->source = heard;
+    for (int rank = 0; rank < at->at.ranks; rank++) {
+        ExecBox box;
+        for (int i = 0; i < splits->pieces; i++)
+            heard[i] = sources[at->sources_of_rank[rank * splits->pieces + i]];
+        part_box(v, &at->finish_of_rank[rank], &box);
+        sample_poison(&v->sample, &box);
+        ExecJob job = job_of(v, &box, v->sample.actual);
+        job.splits = splits;
+        v->failed |= !exec_op(&job, v->arena);
+        differ += sample_differ(&v->sample, &box);
+    }
+    return differ;
+}
+
+static i64 run_shared(Verify *v, const PlanOp *at)
+{
+    const Attend *attend = at->at.reduced->attend;
+    ExecSplits splits = {.pieces = at->part_of_rank[0].keys_count};
+    ExecSource *sources = arena_array(v->arena, ExecSource, at->at.ranks);
+    splits.places = ((v->input->rows + attend->split - 1) / attend->split + splits.pieces - 1) /
+                    splits.pieces;
+    i64 differ = 0;
+    if (leave_splits(v, at, &splits, sources))
+        differ = join_splits(v, at, &splits, sources);
+    else
+        v->failed = true;
+    for (int rank = 0; rank < at->at.ranks; rank++)
+        free(sources[rank].roots);
+    return differ;
+}
+
 /* ---- the control ------------------------------------------------------------------------------
  * What an all-reduce without a tree does: each rank adds up what it has and rounds it to the wire's
  * type, and the sums are added in order of rank. The join sees that sum as the first root, and +0
@@ -209,6 +299,8 @@ static void run_layout(Verify *v, const PlanOp *at, Lines *lines)
     i64 differ;
     if (at->join_kernel < 0) {
         differ = run_ranks(v, at);
+    } else if (at->at.reduced->kind == DAG_ATTEND) {
+        differ = run_shared(v, at);
     } else {
         sent = run_parts(v, at);
         differ = v->failed ? 0 : run_joins(v, at, sent);

@@ -68,7 +68,7 @@ static void roots(const GroupPlan *plan, int from, int to, List *list)
 {
     const iso_op *op = plan->op - plan->op->rank + from;
     const MfSpec *spec = op_spec(op, ISO_PHASE_PART, plan->rows, 1);
-    size_t bytes = roots_bytes(op, plan->rows);
+    size_t bytes = roots_bytes(op, plan->rows, plan->keys);
     Window window;
     if (!hears(plan, to, from) || !bytes)
         return;

@@ -134,11 +134,11 @@ static iso_status plan_results(GroupPlan *plan)
 
 /* ---- the join ---- */
 
-static size_t most_roots(const iso_op *op, int64_t rows)
+static size_t most_roots(const iso_op *op, int64_t rows, int64_t keys)
 {
     size_t most = 0;
     for (int r = 0; r < op->layout->ranks; r++) {
-        size_t own = roots_bytes(op - op->rank + r, rows);
+        size_t own = roots_bytes(op - op->rank + r, rows, keys);
         most = own > most ? own : most;
     }
     return most;
@@ -200,7 +200,7 @@ static bool wants_two_shot(const GroupPlan *plan, size_t roots, size_t threshold
 static iso_status plan_join(GroupPlan *plan, size_t threshold)
 {
     const iso_op *op = plan->op;
-    size_t roots = most_roots(op, plan->rows);
+    size_t roots = most_roots(op, plan->rows, plan->keys);
     plan->roots = take(&plan->slot_bytes, roots);
     if (!wants_two_shot(plan, roots, threshold))
         return ISO_OK;
@@ -216,14 +216,18 @@ static iso_status plan_join(GroupPlan *plan, size_t threshold)
     return status;
 }
 
-iso_status group_plan_placed(const iso_op *op, int64_t rows, size_t two_shot, uint64_t placed,
-                             GroupPlan *plan)
+iso_status group_plan_placed(const iso_op *op, int64_t rows, int64_t keys, size_t two_shot,
+                             uint64_t placed, GroupPlan *plan)
 {
     memset(plan, 0, sizeof *plan);
     plan->op = op;
     plan->rows = rows;
+    plan->keys = keys;
     plan->placed = placed;
     plan->join = op->at->join >= 0;
+    if (keys <= 0 && op_shares_keys(op))
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s in layout %s: iso_keys.most_keys must be "
+                        "given, since ranks share the keys", op->op->name, op->layout->name);
     if (op->op->n_params + op->op->n_results > PLAN_TENSORS)
         return iso_fail(ISO_UNSUPPORTED, "op %s has too many tensors", op->op->name);
     iso_status status = plan_params(plan, ISO_PHASE_RUN);
@@ -238,7 +242,7 @@ iso_status group_plan_placed(const iso_op *op, int64_t rows, size_t two_shot, ui
 
 iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan *plan)
 {
-    return group_plan_placed(op, rows, two_shot, 0, plan);
+    return group_plan_placed(op, rows, 0, two_shot, 0, plan);
 }
 
 void plan_window(const GroupPlan *plan, int rank, Window *window)
@@ -276,12 +280,13 @@ static iso_status check(const iso_op *op, int64_t rows, const void *out)
 }
 
 /* Whichever way the join is made. */
-iso_status group_call_bytes(const iso_op *op, int64_t rows, uint64_t placed, size_t *bytes)
+iso_status group_call_bytes(const iso_op *op, int64_t rows, int64_t keys, uint64_t placed,
+                            size_t *bytes)
 {
     GroupPlan plan;
     iso_status status = check(op, rows, bytes);
     if (!status)
-        status = group_plan_placed(op, rows, 0, placed, &plan);
+        status = group_plan_placed(op, rows, keys, 0, placed, &plan);
     if (!status)
         *bytes = plan.slot_bytes > plan.scratch_bytes ? plan.slot_bytes : plan.scratch_bytes;
     return status;
@@ -289,7 +294,12 @@ iso_status group_call_bytes(const iso_op *op, int64_t rows, uint64_t placed, siz
 
 iso_status iso_group_bytes(const iso_op *op, int64_t rows, size_t *bytes)
 {
-    return group_call_bytes(op, rows, 0, bytes);
+    return group_call_bytes(op, rows, 0, 0, bytes);
+}
+
+iso_status iso_group_bytes_of_keys(const iso_op *op, int64_t rows, int64_t most_keys, size_t *bytes)
+{
+    return group_call_bytes(op, rows, most_keys, 0, bytes);
 }
 
 iso_status iso_op_held(const iso_op *op, int64_t rows, int index, iso_tensor *tensor,

@@ -1,6 +1,6 @@
 /* What one call of an op over a group moves, and where that lies in every rank's slot.
- * Ownership: plain values. A plan follows from the op, the row count and the threshold alone, so
- * every rank makes the same. */
+ * Ownership: plain values. A plan follows from the op, the row count, the most keys and the
+ * threshold alone, so every rank makes the same. */
 #ifndef ISO_GROUP_PLAN_H
 #define ISO_GROUP_PLAN_H
 
@@ -25,6 +25,7 @@ typedef struct Send {
 struct GroupPlan {
     const iso_op *op;
     int64_t rows;
+    int64_t keys;    /* of a sequence at most, where ranks share them */
     uint64_t placed; /* parameters that are given as the op needs them: they do not move */
     bool join, two_shot;
     size_t roots; /* offset in the slot */
@@ -35,10 +36,11 @@ struct GroupPlan {
 };
 
 iso_status group_plan(const iso_op *op, int64_t rows, size_t two_shot, GroupPlan *plan);
-iso_status group_plan_placed(const iso_op *op, int64_t rows, size_t two_shot, uint64_t placed,
-                             GroupPlan *plan);
+iso_status group_plan_placed(const iso_op *op, int64_t rows, int64_t keys, size_t two_shot,
+                             uint64_t placed, GroupPlan *plan);
 /* iso_group_bytes, and iso_op_run_group, where some parameters are placed. */
-iso_status group_call_bytes(const iso_op *op, int64_t rows, uint64_t placed, size_t *bytes);
+iso_status group_call_bytes(const iso_op *op, int64_t rows, int64_t keys, uint64_t placed,
+                            size_t *bytes);
 iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tensors, int n,
                       const iso_run *run, uint64_t placed);
 /* Puts a rank's bytes where the others may read them, for the op that follows at that row count:

@@ -259,7 +259,8 @@ iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tens
     GroupPlan plan;
     iso_status status = check_call(group, op, tensors, n, run);
     if (!status)
-        status = group_plan_placed(op, run->rows, group->two_shot, placed, &plan);
+        status = group_plan_placed(op, run->rows, run->keys ? run->keys->most_keys : 0,
+                                   group->two_shot, placed, &plan);
     if (status)
         return status;
     size_t need =

@@ -56,7 +56,8 @@ static uint32_t how_early(const CudaPlane *p, const Parcels *parcels)
     if (parcels->stage != STAGE_ROOTS || atomic_load(&planes_ever) > 1)
         return SYNC_ONCE;
     const GroupPlan *plan = parcels->plan;
-    bool few = plan->rows <= FEW_ROWS && roots_bytes(plan->op, plan->rows) <= FEW_BYTES;
+    bool few = plan->rows <= FEW_ROWS &&
+               roots_bytes(plan->op, plan->rows, plan->keys) <= FEW_BYTES;
     return few ? SYNC_BEFORE : SYNC_ONCE;
 }
 

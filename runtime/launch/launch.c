@@ -50,12 +50,14 @@ iso_status counters_ready(const Launch *launch, size_t need)
 /* One rank's roots: ((root * parts + part) * rows + row) * columns + column for products,
  * (root * values + value) * rows + row for rows. Roots are those of the first variant: every
  * variant of an op leaves the same. */
-size_t roots_bytes(const iso_op *op, int64_t rows)
+size_t roots_bytes(const iso_op *op, int64_t rows, int64_t keys)
 {
     const Manifest *manifest = op->module->manifest;
     const MfSpec *spec = op_spec(op, ISO_PHASE_PART, rows, 1);
     const MfPart *part = op_part(op, ISO_PHASE_PART);
     int64_t elements = 0;
+    if (spec && spec->family == MF_ATTEND)
+        return attend_roots(op, spec, rows, keys);
     if (spec && spec->family == MF_GEMM && spec->gemm.fold_roots) {
         elements = part_size(manifest, part, &spec->gemm.rows, rows) * spec->gemm.fold_roots *
                    spec->gemm.fold_values;
@@ -86,7 +88,7 @@ size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule)
 {
     const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows, schedule);
     if (op_joins_alone(op))
-        return roots_bytes(op, rows);
+        return roots_bytes(op, rows, 0);
     if (spec && spec->family == MF_GEMM)
         return gemm_workspace(op, spec, rows);
     if (!spec || spec->family != MF_ATTEND)

@@ -45,6 +45,9 @@ size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows);
 /* Of these, the first that must be zeros. */
 size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows);
 
+/* Bytes of a rank's roots, where ranks share the keys. */
+size_t attend_roots(const iso_op *op, const MfSpec *spec, int64_t rows, int64_t keys);
+
 /* The tensor's axis of sequences, or of positions; -1: none. */
 int attend_stored_axis(const Launch *launch, int tensor, MfCoordinate kind);
 /* Attention by wgmma: whether tensor maps can say where the operands lie, and these. */

@@ -36,8 +36,8 @@ int attend_stored_axis(const Launch *launch, int tensor, MfCoordinate kind)
 
 static int64_t stored_stride(const Launch *launch, int binding, MfCoordinate kind)
 {
-    int tensor = launch->spec->bindings[binding].tensor;
-    int axis = attend_stored_axis(launch, tensor, kind);
+    int tensor = binding < 0 ? -1 : launch->spec->bindings[binding].tensor;
+    int axis = binding < 0 ? -1 : attend_stored_axis(launch, tensor, kind);
     return axis < 0 ? 0 : launch->tensors[tensor].stride[axis];
 }
 
@@ -72,11 +72,11 @@ static iso_status bind_views(const Launch *launch, IsoAttendArgs *args)
     iso_status status = ISO_OK;
     for (size_t i = 0; i < sizeof views / sizeof views[0] && !status; i++)
         status = bind_view(launch, views[i].binding, views[i].view);
-    if (!status)
+    if (!status && a->queries >= 0)
         status = check_copied(launch, a->queries, DEPTH, &args->q);
-    if (!status)
+    if (!status && a->keys >= 0)
         status = check_copied(launch, a->keys, DEPTH, &args->k);
-    if (!status)
+    if (!status && a->values >= 0)
         status = check_copied(launch, a->values, WIDTH, &args->v);
     return status;
 }
@@ -205,15 +205,19 @@ static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
 
 size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
-    if (!spec || spec->attend.kernel != MF_ATTEND_DECODE)
+    bool draws = spec && (spec->attend.kernel == MF_ATTEND_DECODE ||
+                          spec->attend.kernel == MF_ATTEND_PARTS);
+    if (!draws)
         return 0;
     Scratch s = scratch_of(op, spec, rows);
+    if (spec->attend.kernel == MF_ATTEND_PARTS)
+        return (size_t)s.region;
     return (size_t)(s.region + s.roots * s.pieces * s.root_floats * 4);
 }
 
 size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
-    return spec->attend.kernel == MF_ATTEND_DECODE
+    return spec->attend.kernel == MF_ATTEND_DECODE || spec->attend.kernel == MF_ATTEND_PARTS
                ? (size_t)scratch_of(op, spec, rows).counters
                : 0;
 }
@@ -272,6 +276,101 @@ static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *gr
     return status ? status : counters_ready(launch, (size_t)s.counters);
 }
 
+/* ---- keys that ranks share by splits --------------------------------------------------------- */
+
+/* Splits of a rank that a row may see. */
+static int64_t root_places(const iso_op *op, const MfSpec *spec, int64_t keys)
+{
+    int pieces = op->at->parts[op->rank].keys_count;
+    return ceil_div(ceil_div(keys, spec->attend.split), pieces);
+}
+
+size_t attend_roots(const iso_op *op, const MfSpec *spec, int64_t rows, int64_t keys)
+{
+    int64_t elements = root_places(op, spec, keys);
+    for (int d = 0; d < DEPTH; d++)
+        elements *= part_size(op->module->manifest, op_part(op, ISO_PHASE_PART), &spec->dims[d],
+                              rows);
+    return (size_t)(elements * (part_size(op->module->manifest, op_part(op, ISO_PHASE_PART),
+                                          &spec->dims[WIDTH], rows) + ROOT_TAIL)) * sizeof(float);
+}
+
+static iso_status bind_cut(const Launch *launch, IsoAttendCut *cut)
+{
+    const MfPart *part = &launch->op->at->parts[launch->op->rank];
+    const iso_keys *keys = launch->run->keys;
+    if (!keys || keys->most_keys <= 0)
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys must have most_keys, since "
+                        "ranks share the keys: roots have their places by it",
+                        launch->op->op->name);
+    cut->roots = launch->roots;
+    cut->turn = keys->turns;
+    cut->pieces = part->keys_count;
+    cut->piece = part->keys_index;
+    cut->places = (int)root_places(launch->op, launch->spec, keys->most_keys);
+    return ISO_OK;
+}
+
+/* A unit for every split that a row may see. */
+static iso_status set_parts(const Launch *launch, IsoAttendArgs *args, const IsoAttendCut *cut,
+                            Grid *grid)
+{
+    const MfAttend *a = &launch->spec->attend;
+    Scratch s = scratch_of(launch->op, launch->spec, launch->run->rows);
+    int64_t room = (int64_t)launch->op->module->multiprocessors * a->resident;
+    int64_t units = s.pieces * args->rows * cut->places;
+    args->draws = launch->run->workspace;
+    grid->x = (unsigned)(units < room ? units : room);
+    grid->y = 1;
+    iso_status status = check_extent(launch, a->keys);
+    if (!status)
+        status = check_extent(launch, a->values);
+    return status ? status : counters_ready(launch, (size_t)s.counters);
+}
+
+/* How far the first index of a dimension is behind a source's. */
+static int first_of(const Launch *launch, const MfPart *source, int dim)
+{
+    const Manifest *manifest = launch->op->module->manifest;
+    const MfPart *own = op_part(launch->op, ISO_PHASE_JOIN);
+    const MfAtoms *atoms = &launch->spec->dims[dim];
+    int64_t first = 0;
+    for (int i = 0; i < atoms->n; i++) {
+        int atom = atoms->atom[i];
+        int64_t lo = own->lo[atom] - source->lo[atom], end;
+        if (axis_is_free(manifest, atoms)) {
+            int64_t before;
+            part_rows_of(own, launch->run->rows, &lo, &end);
+            part_rows_of(source, launch->run->rows, &before, &end);
+            lo -= before;
+        }
+        first = first * part_atom_size(manifest, source, atom, launch->run->rows) + lo;
+    }
+    return (int)first;
+}
+
+/* Rows of a warp each. Positions and sequences are given of the rows that the rank computes. */
+static void set_join(const Launch *launch, IsoAttendArgs *args, IsoAttendCut *cut, Grid *grid)
+{
+    const iso_op *op = launch->op;
+    const Manifest *manifest = op->module->manifest;
+    const MfRanks *heard = &op->at->sources[op->rank];
+    enum { WARPS = 4 };
+    for (int i = 0; i < heard->n; i++) {
+        const MfPart *part = &op->at->parts[heard->rank[i]];
+        cut->source[i] = (IsoAttendSource){
+            launch->sources[heard->rank[i]], first_of(launch, part, TOKENS),
+            first_of(launch, part, HEADS), first_of(launch, part, GROUP),
+            (int)part_size(manifest, part, &launch->spec->dims[HEADS], launch->run->rows),
+            (int)part_size(manifest, part, &launch->spec->dims[GROUP], launch->run->rows)};
+    }
+    int skipped = first_of(launch, &op->at->parts[op->rank], TOKENS);
+    args->position += skipped;
+    args->sequence += skipped;
+    grid->x = (unsigned)args->rows;
+    grid->y = (unsigned)ceil_div((int64_t)args->heads * args->group, WARPS);
+}
+
 static iso_status bind_args(const Launch *launch, IsoAttendArgs *args)
 {
     iso_status status = bind_views(launch, args);
@@ -283,19 +382,29 @@ static iso_status launch_bound(const Launch *launch, IsoAttendArgs bound)
     const MfKernel *kernel = &launch->op->module->manifest->kernels[launch->spec->kernel];
     IsoAttendArgs args = bound;
     IsoAttendMaps maps;
+    IsoAttendCut cut;
+    MfAttendKernel choice = launch->spec->attend.kernel;
+    bool cuts = choice == MF_ATTEND_PARTS || choice == MF_ATTEND_JOIN;
     iso_status status = ISO_OK;
     memset(&maps, 0, sizeof maps);
+    memset(&cut, 0, sizeof cut);
+    if (cuts)
+        status = bind_cut(launch, &cut);
     choose_tile(&launch->spec->attend, &args);
     Grid grid = {.y = (unsigned)args.heads, .z = 1, .threads = (unsigned)kernel->threads,
                  .shared_bytes = (size_t)kernel->shared_bytes};
     grid.x = (unsigned)(ceil_div(args.rows, args.tile_tokens) *
                         ceil_div(args.group, args.tile_group));
-    if (launch->spec->attend.kernel == MF_ATTEND_DECODE)
+    if (!status && choice == MF_ATTEND_PARTS)
+        status = set_parts(launch, &args, &cut, &grid);
+    if (!status && choice == MF_ATTEND_JOIN)
+        set_join(launch, &args, &cut, &grid);
+    if (choice == MF_ATTEND_DECODE)
         status = set_decode(launch, &args, &grid);
-    if (launch->spec->attend.kernel == MF_ATTEND_WGMMA)
+    if (choice == MF_ATTEND_WGMMA)
         status = attend_maps(launch, &args, dim_size(launch, DEPTH), dim_size(launch, WIDTH),
                              &maps);
-    void *parameters[] = {&args, &maps};
+    void *parameters[] = {&args, cuts ? (void *)&cut : &maps};
     return status ? status : launch_kernel(launch, &grid, parameters);
 }
 

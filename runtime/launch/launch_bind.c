@@ -12,7 +12,7 @@ iso_status launch_program(const Launch *launch, int program, const Grid *grid, v
     const MfKernel *kernel = &module->manifest->kernels[program];
     const MfSpec *spec = launch->spec;
     /* What waits itself for what comes before may begin a little earlier. */
-    bool waits = spec->family == MF_JOIN ? launch->early && kernel->waits
+    bool waits = launch->phase == ISO_PHASE_JOIN ? launch->early && kernel->waits
                                          : kernel->waits || spec->family == MF_GEMM;
     CuLaunchAttribute early = {.id = CU_LAUNCH_STREAM_SERIALIZATION, .value.number = 1};
     CuLaunchConfig config = {.grid_x = grid->x,

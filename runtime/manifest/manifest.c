@@ -238,7 +238,7 @@ static void read_join(Reader *r, json_t *object, MfSpec *spec)
 
 static MfAttendKernel get_attend_kernel(Reader *r, json_t *object)
 {
-    static const char *const names[] = {"mma", "decode", "wgmma"};
+    static const char *const names[] = {"mma", "decode", "wgmma", "parts", "join"};
     const char *name = get_string(r, object, "kernel");
     for (int i = 0; !r->status && i < (int)(sizeof names / sizeof names[0]); i++)
         if (!strcmp(name, names[i]))
@@ -252,17 +252,23 @@ static void read_attend(Reader *r, json_t *object, MfSpec *spec)
     MfAttend *attend = &spec->attend;
     if (spec->n_dims != 5)
         bad(r, "dims", "has not the five dimensions of attention");
-    attend->queries = (int)get_int(r, object, "queries", 0, spec->n_bindings - 1);
-    attend->keys = (int)get_int(r, object, "keys", 0, spec->n_bindings - 1);
-    attend->values = (int)get_int(r, object, "values", 0, spec->n_bindings - 1);
-    attend->sinks = (int)get_int(r, object, "sinks", -1, spec->n_bindings - 1);
-    attend->value = (int)get_int(r, object, "value", 0, spec->n_bindings - 1);
-    attend->lse = (int)get_int(r, object, "lse", -1, spec->n_bindings - 1);
     attend->kernel = get_attend_kernel(r, object);
+    int reads = attend->kernel == MF_ATTEND_JOIN ? -1 : 0; /* the least that it must */
+    int writes = attend->kernel == MF_ATTEND_PARTS ? -1 : 0;
+    attend->queries = (int)get_int(r, object, "queries", reads, spec->n_bindings - 1);
+    attend->keys = (int)get_int(r, object, "keys", reads, spec->n_bindings - 1);
+    attend->values = (int)get_int(r, object, "values", reads, spec->n_bindings - 1);
+    attend->sinks = (int)get_int(r, object, "sinks", -1, spec->n_bindings - 1);
+    attend->value = (int)get_int(r, object, "value", writes, spec->n_bindings - 1);
+    attend->lse = (int)get_int(r, object, "lse", -1, spec->n_bindings - 1);
+    if (reads)
+        spec->n_sources = (int)get_int(r, object, "sources", 1, MF_MAX_SOURCES);
     attend->rows = (int)get_int(r, object, "rows", 16, 128);
     attend->resident = (int)get_int(r, object, "resident", 1, 32);
     attend->causal = get_bool(r, object, "causal");
     attend->split = (int)get_int(r, object, "split", 1, INT32_MAX);
+    if (json_object_get(object, "window"))
+        attend->window = (int)get_int(r, object, "window", 1, INT32_MAX);
 }
 
 static void check_bindings(Reader *r, MfSpec *spec)
@@ -345,6 +351,9 @@ static void read_part(Reader *r, json_t *object, void *element)
     json_t *rows = json_object_get(object, "rows");
     part->rows_count = (int)element_int(r, rows, 1, "rows", 1, 1 << 20);
     part->rows_index = (int)element_int(r, rows, 0, "rows", 0, part->rows_count - 1);
+    json_t *keys = json_object_get(object, "keys");
+    part->keys_count = keys ? (int)element_int(r, keys, 1, "keys", 1, MF_MAX_SOURCES) : 1;
+    part->keys_index = keys ? (int)element_int(r, keys, 0, "keys", 0, part->keys_count - 1) : 0;
     for (int i = 0; i < r->out->n_atoms; i++)
         part->hi[i] = r->out->atoms[i].size;
     read_part_atoms(r, json_object_get(object, "atoms"), part);
@@ -390,6 +399,12 @@ static void read_sources(Reader *r, json_t *object, MfLayoutOp *at, int ranks)
     }
 }
 
+static bool is_join(const MfSpec *spec)
+{
+    return spec->family == MF_JOIN ||
+           (spec->family == MF_ATTEND && spec->attend.kernel == MF_ATTEND_JOIN);
+}
+
 /* A layout's op launches kernels of that op alone: a join where it joins, others elsewhere, with
  * as many roots as ranks are heard. */
 static void check_specs(Reader *r, const MfLayoutOp *at, int ranks)
@@ -399,10 +414,10 @@ static void check_specs(Reader *r, const MfLayoutOp *at, int ranks)
         for (int k = 0; k < ranks; k++) {
             int own = at->variants[i].specs[k];
             const MfSpec *spec = own < 0 ? NULL : &r->out->specs[own];
-            if (spec && (spec->op != at->op || spec->family == MF_JOIN))
+            if (spec && (spec->op != at->op || is_join(spec)))
                 bad(r, "specs", "has another op's kernel");
         }
-    if (join && (join->op != at->op || join->family != MF_JOIN))
+    if (join && (join->op != at->op || !is_join(join)))
         bad(r, "join", "is another op's kernel");
     for (int i = 0; join && i < ranks; i++)
         if (at->sources[i].n != join->n_sources)

@@ -7,7 +7,7 @@
 #include "error.h"
 
 enum { MF_MAX_DIMS = 6, MF_MAX_ATOMS = 64, MF_MAX_LEAVES = 64, MF_MAX_GROUPS = 4, MF_MAX_PARTS = 4,
-       MF_MAX_OPERANDS = 6, MF_MAX_RESULTS = 3 };
+       MF_MAX_OPERANDS = 6, MF_MAX_RESULTS = 3, MF_MAX_SOURCES = 16 };
 
 typedef enum MfCoordinate { MF_NONE, MF_POSITION, MF_SEQUENCE } MfCoordinate;
 
@@ -98,7 +98,10 @@ typedef struct MfGemm {
 } MfGemm;
 
 /* Dimensions of its spec: tokens, heads of keys, group, elements of a key, of a value. */
-typedef enum MfAttendKernel { MF_ATTEND_MMA, MF_ATTEND_DECODE, MF_ATTEND_WGMMA } MfAttendKernel;
+typedef enum MfAttendKernel {
+    MF_ATTEND_MMA, MF_ATTEND_DECODE, MF_ATTEND_WGMMA,
+    MF_ATTEND_PARTS, MF_ATTEND_JOIN /* where ranks have some splits of the keys each */
+} MfAttendKernel;
 
 typedef struct MfAttend {
     MfAttendKernel kernel;
@@ -107,6 +110,7 @@ typedef struct MfAttend {
     int resident;    /* CTAs that a multiprocessor has room for */
     bool causal;     /* else lengths must be given */
     int split;       /* keys that are joined apart */
+    int window;      /* PARTS: keys that a row sees at most; 0: any */
 } MfAttend;
 
 typedef struct MfSpec {
@@ -132,6 +136,7 @@ typedef struct MfSpec {
 
 typedef struct MfPart {
     int rows_index, rows_count;
+    int keys_index, keys_count; /* splits of index modulo count: see iso_keys.turns */
     int64_t lo[MF_MAX_ATOMS], hi[MF_MAX_ATOMS]; /* of fixed atoms */
 } MfPart;
 
@@ -147,7 +152,7 @@ typedef struct MfRanks {
 
 typedef struct MfLayoutOp {
     int op;
-    int join; /* spec, or -1 */
+    int join; /* spec, of family JOIN or ATTEND; -1: none */
     int n_variants;
     MfVariant *variants;
     MfPart *parts;      /* per rank */

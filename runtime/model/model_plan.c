@@ -331,7 +331,8 @@ static iso_status size_calls(iso_model *model)
         size_t bytes = 0;
         status = size_workspace(model, at->op, rows);
         if (!status && model->ranks > 1)
-            status = group_call_bytes(at->op, round_up(rows, model->ranks), at->placed, &bytes);
+            status = group_call_bytes(at->op, round_up(rows, model->ranks),
+                                      model->config.max_position, at->placed, &bytes);
         model->group_bytes = most(model->group_bytes, bytes);
     }
     for (int i = 0; i < p->n_slots && model->ranks > 1; i++) {

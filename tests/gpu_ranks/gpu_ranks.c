@@ -57,7 +57,8 @@ static void check_thresholds(Rank *rank, Device *d)
             continue;
         const iso_op *op =
             op_of(rank->module, d->op->name, manifest->layouts[l].name, rank->rank);
-        size_t bytes = op->at->join >= 0 ? roots_bytes(op, rank->ranks) / (size_t)rank->ranks : 0;
+        size_t all = op->at->join >= 0 ? roots_bytes(op, rank->ranks, 0) : 0;
+        size_t bytes = all / (size_t)rank->ranks;
         size_t peers = bytes ? (size_t)op->at->sources[rank->rank].n - 1 : 0;
         int64_t at[2] = {bytes ? 256 << 10 : 0, peers ? (int64_t)(d->group->two_shot / peers) : 0};
         for (int i = 0; i < 2 && bytes; i++)

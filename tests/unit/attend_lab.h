@@ -340,6 +340,8 @@ typedef struct Batch {
     const i64 *place;   /* by slot and position, in keys; NULL: dense */
     i64 places;
     int threads;
+    int pieces, piece;  /* of its splits each slot has those of `piece` alone; 0: it has all */
+    const int *turns;
 } Batch;
 
 static inline void batch_slot(Batch *b, int request, int length)
@@ -375,7 +377,13 @@ typedef struct Bits { /* of each token */
     u32 (*lse)[HEADS];
 } Bits;
 
-static inline u16 *stored_rows(const Batch *b, int what, i64 *n)
+static inline bool lies_here(const Batch *b, i64 split, int slot, i64 key)
+{
+    int turn = b->turns ? b->turns[slot] : 0;
+    return !b->pieces || (key / split + turn) % b->pieces == b->piece;
+}
+
+static inline u16 *stored_rows(const Batch *b, i64 split, int what, i64 *n)
 {
     *n = b->place ? b->places : b->slots * b->positions;
     u16 *rows = malloc((size_t)(*n * KEY) * sizeof *rows + 1);
@@ -384,16 +392,17 @@ static inline u16 *stored_rows(const Batch *b, int what, i64 *n)
     for (int slot = 0; slot < b->slots; slot++)
         for (i64 key = 0; key < b->length[slot]; key++) {
             i64 row = b->place ? b->place[slot * b->positions + key] : slot * b->positions + key;
-            for (int i = 0; i < KEY; i++)
+            for (int i = 0; i < KEY && lies_here(b, split, slot, key); i++)
                 rows[row * KEY + i] = content(what, b->request_of[slot], key, i);
         }
     return rows;
 }
 
-static inline Bits run(const Attention *a, const Batch *b)
+/* NULL: all keys are here. Of a piece the roots are written, and no results. */
+static inline Bits run_splits(const Attention *a, const Batch *b, const ExecSplits *splits)
 {
-    i64 n, places = b->slots * b->positions;
-    u16 *k = stored_rows(b, OF_KEY, &n), *v = stored_rows(b, OF_VALUE, &n);
+    i64 n, places = b->slots * b->positions, split = attend_of(a)->split;
+    u16 *k = stored_rows(b, split, OF_KEY, &n), *v = stored_rows(b, split, OF_VALUE, &n);
     u16 *q = malloc((size_t)b->n * ROW * sizeof *q + 1);
     i64 *place = malloc((size_t)places * sizeof *place + 1);
     Bits out = {malloc((size_t)b->n * sizeof *out.o + 1),
@@ -422,15 +431,20 @@ static inline Bits run(const Attention *a, const Batch *b)
     ExecJob job = {.contract = &a->contract, .op = &a->dag.ops[0], .params = params,
                    .results = results, .positions = b->position, .sequences = b->sequence,
                    .lengths = b->lengths ? b->length : NULL,
-                   .threads = b->threads ? b->threads : 1};
+                   .splits = splits, .threads = b->threads ? b->threads : 1};
     exec_box_all(&a->contract, b->n, &job.box);
-    ck_assert(exec_op(&job, arena));
+    ck_assert(splits && splits->piece >= 0 ? exec_attend_part(&job, arena) : exec_op(&job, arena));
     arena_free(arena);
     free(k);
     free(v);
     free(q);
     free(place);
     return out;
+}
+
+static inline Bits run(const Attention *a, const Batch *b)
+{
+    return run_splits(a, b, NULL);
 }
 
 static inline void bits_free(Bits *b)

@@ -441,7 +441,8 @@ static void run_op(const char *text, int n, const i64 *stride, float *o)
     for (int p = 0; p < 20; p++)
         batch_token(&b, 0, p);
     i64 rows;
-    u16 *k = stored_rows(&b, OF_KEY, &rows), *v = stored_rows(&b, OF_VALUE, &rows), q[20 * ROW];
+    u16 *k = stored_rows(&b, 1, OF_KEY, &rows), *v = stored_rows(&b, 1, OF_VALUE, &rows);
+    u16 q[20 * ROW];
     for (int t = 0; t < 20; t++)
         for (int i = 0; i < ROW; i++)
             q[t * ROW + i] = content(OF_QUERY, 0, t, i);

@@ -82,6 +82,7 @@ CALLS: dict[str, list[object]] = {
     "iso_op_schedules": [c_void_p, _int],
     "iso_op_needs_join": [c_void_p, _int],
     "iso_op_roots": [c_void_p, c_int64, _size],
+    "iso_op_roots_of_keys": [c_void_p, c_int64, c_int64, _size],
     "iso_op_workspace": [c_void_p, c_int64, c_int, _size],
     "iso_op_run": [c_void_p, c_void_p, c_int, POINTER(Run)],
     "iso_op_part": [c_void_p, c_void_p, c_int, c_void_p, POINTER(Run)],

@@ -26,6 +26,9 @@ class Keys(NamedTuple):
         most_rows: rows of one sequence that the call has at most. This and the next are hints by
             which a schedule is chosen; a wrong one costs time, no bit. 0: unknown.
         most_keys: keys of one sequence at most. 0: unknown.
+        turns: int32 [sequences], where ranks share the keys by whole splits, n of them: split i of
+            sequence s is on rank (i + turns[s]) % n. None: zeros. Then ``most_keys`` is no hint: it
+            must be given, and no sequence may have more.
     """
 
     lengths: Any = None
@@ -34,6 +37,7 @@ class Keys(NamedTuple):
     page: int = 0
     most_rows: int = 0
     most_keys: int = 0
+    turns: Any = None
 
 
 class _Keys(ctypes.Structure):
@@ -45,6 +49,7 @@ class _Keys(ctypes.Structure):
         ("page", c_int),
         ("most_rows", c_int),
         ("most_keys", c_int64),
+        ("turns", c_void_p),
     ]
 
 
@@ -56,7 +61,7 @@ def pack(keys: Keys, check: Callable[[tensors.View, str], None]) -> tuple[_Keys,
     """
     packed = _Keys(page=keys.page, most_rows=keys.most_rows, most_keys=keys.most_keys)
     kept: list[Any] = []
-    for name, axes in (("lengths", 1), ("starts", 1), ("block_table", 2)):
+    for name, axes in (("lengths", 1), ("starts", 1), ("block_table", 2), ("turns", 1)):
         x = getattr(keys, name)
         if x is None:
             continue

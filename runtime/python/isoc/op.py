@@ -157,9 +157,10 @@ class Op:
                                     tuple(origin[axes])))
         return tuple(specs)
 
-    def roots_bytes(self, rows: int) -> int:
-        """Bytes of this rank's roots for that global row count."""
-        return self._size(lib.iso_op_roots, rows)
+    def roots_bytes(self, rows: int, most_keys: int = 0) -> int:
+        """Bytes of this rank's roots for that global row count; for an `attend` whose keys ranks
+        share, also by the keys of one sequence at most."""
+        return self._size(lib.iso_op_roots_of_keys, rows, most_keys)
 
     def workspace_bytes(self, rows: int, schedule: int = 0) -> int:
         """Bytes of scratch, aligned to 256 and zeroed once, that a call with so many rows needs."""
@@ -250,7 +251,8 @@ class Op:
 
     def part(self, *params: Any, roots: Any = None, rows: int | None = None,
              positions: Any = None, sequences: Any = None, live_rows: Any = None,
-             schedule: int = 0, stream: Any = None, workspace: Any = None, **named: Any) -> Any:
+             keys: Keys | None = None, schedule: int = 0, stream: Any = None,
+             workspace: Any = None, **named: Any) -> Any:
         """Computes this rank's roots, the values that ranks exchange.
 
         Arguments are those of a run; parameters that only the join reads (a residual) may be None.
@@ -266,7 +268,9 @@ class Op:
         call = _Call(self, PART, params, named, None, rows, schedule, stream)
         with call.on_stream():
             call.prepare(positions, sequences, live_rows, workspace)
-            size = self.roots_bytes(call.rows)
+            if keys is not None:
+                call.place_keys(keys)
+            size = self.roots_bytes(call.rows, keys.most_keys if keys else 0)
             if roots is None:
                 roots = memory.roots(call.like, size)
             address = call.roots_address(roots, size, self.rank)
@@ -275,7 +279,7 @@ class Op:
 
     def join(self, roots: Sequence[Any], *params: Any, out: Any = None, rows: int | None = None,
              positions: Any = None, sequences: Any = None, live_rows: Any = None,
-             stream: Any = None, **named: Any) -> Any:
+             keys: Keys | None = None, stream: Any = None, **named: Any) -> Any:
         """Joins all ranks' roots in tree order and finishes the rows that this rank owns.
 
         Args:
@@ -299,7 +303,9 @@ class Op:
         call = _Call(self, JOIN, params, named, out, rows, 0, stream, like)
         with call.on_stream():
             call.prepare(positions, sequences, live_rows, None)
-            sources = call.sources(roots)
+            if keys is not None:
+                call.place_keys(keys)
+            sources = call.sources(roots, keys.most_keys if keys else 0)
             _native.check(lib.iso_op_join(self._handle, sources, len(sources), call.tensors(),
                                           self._n, call.run))
         return call.result()
@@ -507,7 +513,7 @@ class _Call:
         self._check_place(view, f"the roots of rank {rank}")
         return view.address
 
-    def sources(self, roots: Sequence[Any]) -> Any:
+    def sources(self, roots: Sequence[Any], most_keys: int) -> Any:
         op = self.op
         if len(roots) != op.ranks:
             raise _native.error(Status.INVALID_ARGUMENT,
@@ -519,7 +525,8 @@ class _Call:
                 addresses.append(x)
                 continue
             peer = op.module.op(op.name, layout=op.layout, rank=rank)
-            addresses.append(self.roots_address(x, peer.roots_bytes(self.rows), rank))
+            size = peer.roots_bytes(self.rows, most_keys)
+            addresses.append(self.roots_address(x, size, rank))
         return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
