@@ -48,9 +48,14 @@ typedef struct iso_model_sizes {
     size_t weights; /* bytes of this rank's parts */
     size_t cache;
     size_t memory;  /* of values, inputs and workspaces */
+    int page_ranks; /* that share the cache, by whole splits of keys (LANGUAGE.md, 9.8); 1: none */
+    int64_t page_positions; /* of a split */
 } iso_model_sizes;
 
-/* `rank` is the rank in the layout; config->group is not looked at, nor are the weights opened.
+/* Where n ranks share the cache each has 1 / n of its pages, page g lying on rank g % n of these,
+ * and pages divide splits. Page i of a sequence must be one of rank
+ * (pages[0] + i * page / page_positions) % n; pages[0] may be any page.
+ * `rank` is the rank in the layout; config->group is not looked at, nor are the weights opened.
  * Statuses as iso_model_load's. */
 iso_status iso_model_size(const iso_module *module, const iso_model_config *config, int rank,
                           iso_model_sizes *sizes);

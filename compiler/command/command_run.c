@@ -68,6 +68,25 @@ static iso_status check_whole(Rank *r)
     return status;
 }
 
+/* As many on each rank that shares the cache as the one has that has most of the positions. */
+static int64_t count_pages(const iso_model_sizes *sizes, int64_t positions)
+{
+    int64_t turn = sizes->page_ranks * sizes->page_positions;
+    int64_t most = positions / turn * sizes->page_positions;
+    int64_t rest = positions % turn;
+    most += rest < sizes->page_positions ? rest : sizes->page_positions;
+    return sizes->page_ranks * ((most + PAGE - 1) / PAGE);
+}
+
+static void list_pages(const iso_model_sizes *sizes, int64_t positions, int32_t *pages)
+{
+    int64_t n = sizes->page_ranks, each = sizes->page_positions;
+    for (int64_t i = 0; i * PAGE < positions; i++) {
+        int64_t split = i * PAGE / each, own = split / n * each + i * PAGE % each;
+        pages[i] = (int32_t)(own / PAGE * n + split % n);
+    }
+}
+
 static iso_status open_rank(Rank *r, int ranks, bool paged)
 {
     Job *job = r->job;
@@ -80,9 +99,14 @@ static iso_status open_rank(Rank *r, int ranks, bool paged)
                                .max_sequences = 1,
                                .max_position = most,
                                .page = PAGE,
-                               .pages = paged ? (most + PAGE - 1) / PAGE : 0,
                                .graph_rows = 1};
     iso_status status = iso_model_size(job->module, &config, r->rank, &sizes);
+    if (!status && paged) {
+        config.pages = count_pages(&sizes, most);
+        status = iso_model_size(job->module, &config, r->rank, &sizes);
+    }
+    if (!status && (!r->rank || job->apart))
+        list_pages(&sizes, most, job->pages);
     iso_group_config group = {.size = sizeof group,
                               .rank = r->rank,
                               .ranks = job->apart ? 0 : ranks,
@@ -304,8 +328,6 @@ static bool open_arrays(Job *job)
     job->row = calloc((size_t)job->vocab + 1, sizeof *job->row);
     if (!job->ids || !job->pages || !job->logprob || !job->row)
         return false;
-    for (size_t i = 0; i <= most / PAGE; i++)
-        job->pages[i] = (int32_t)i;
     memcpy(job->ids, job->in.ids, (size_t)job->in.n_ids * sizeof *job->ids);
     job->n = job->in.n_ids;
     return true;

@@ -24,6 +24,8 @@ struct Engine {
     EngineConfig config;
     int ranks;
     char where[128];
+    int page_ranks; /* rank 0 says */
+    int64_t page_positions;
     Rank rank[MAX_RANKS];
     pthread_barrier_t begin, end;
     Task task;
@@ -50,6 +52,10 @@ static iso_status open_rank(Rank *r)
                                .output_rows = config->output_rows,
                                .graph_rows = config->graph_rows};
     iso_status status = iso_model_size(config->module, &wanted, r->rank, &sizes);
+    if (!status && r->rank == 0) {
+        r->engine->page_ranks = sizes.page_ranks;
+        r->engine->page_positions = sizes.page_positions;
+    }
     iso_group_config group = {.size = sizeof group,
                               .rank = r->rank,
                               .ranks = r->engine->ranks,
@@ -182,6 +188,12 @@ void engine_step(Engine *e, const iso_step *step)
 {
     e->step = step;
     all_ranks(e, TASK_STEP);
+}
+
+int engine_page_ranks(const Engine *e, int64_t *positions)
+{
+    *positions = e->page_positions;
+    return e->page_ranks;
 }
 
 const iso_model *engine_model(const Engine *e)

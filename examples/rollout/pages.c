@@ -52,23 +52,23 @@ static bool is_followed(const Pages *p, int page)
     return false;
 }
 
-static int oldest_text(const Pages *p)
+static int oldest_text(const Pages *p, int rank, int ranks)
 {
     int oldest = -1;
-    for (int i = 0; i < p->n; i++)
+    for (int i = rank; i < p->n; i += ranks)
         if (p->text[i].known && p->owners[i] == 1 && !is_followed(p, i) &&
             (oldest < 0 || p->text[i].kept < p->text[oldest].kept))
             oldest = i;
     return oldest;
 }
 
-int pages_take(Pages *p)
+int pages_take(Pages *p, int rank, int ranks)
 {
-    int page = 0;
+    int page = rank;
     while (page < p->n && p->owners[page])
-        page++;
-    if (page == p->n) {
-        page = oldest_text(p);
+        page += ranks;
+    if (page >= p->n) {
+        page = oldest_text(p, rank, ranks);
         if (page < 0)
             return -1;
         forget(p, page);

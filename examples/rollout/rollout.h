@@ -34,6 +34,8 @@ Engine *engine_open(const EngineConfig *config);
 void engine_close(Engine *engine);
 /* One step on every rank; outputs are whole. */
 void engine_step(Engine *engine, const iso_step *step);
+/* How many ranks share the cache, by how many positions: as iso_model_sizes has it. */
+int engine_page_ranks(const Engine *engine, int64_t *positions);
 /* Rank 0's; for questions that run nothing. */
 const iso_model *engine_model(const Engine *engine);
 /* On every rank. */
@@ -46,8 +48,9 @@ typedef struct Pages Pages;
 
 Pages *pages_open(int page, int n);
 void pages_close(Pages *pages);
-/* A page that nobody has; -1 if there is none. What is kept for its text alone gives way. */
-int pages_take(Pages *pages);
+/* A page that nobody has, of a number that is `rank` modulo `ranks`; -1 if there is none. What is
+ * kept for its text alone gives way. */
+int pages_take(Pages *pages, int rank, int ranks);
 void pages_drop(Pages *pages, int page);
 /* The longest run of whole pages that hold the beginning of these tokens: they are the caller's too
  * from here on. Returns how many. */

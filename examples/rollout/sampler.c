@@ -52,6 +52,17 @@ static void give_back(Sampler *p, Running *r)
     free(r->table);
 }
 
+/* The next page of a sequence: where ranks share the cache, of the rank that has its positions. A
+ * sequence may begin on any. */
+static int next_page(const Sampler *p, const Running *r)
+{
+    int64_t positions;
+    int ranks = engine_page_ranks(p->engine, &positions);
+    int64_t first = r->n_pages ? r->table[0] : r->s->id;
+    int64_t passed = r->n_pages * (int64_t)p->config->page / positions;
+    return pages_take(p->pages, (int)((first + passed) % ranks), ranks);
+}
+
 /* All pages that the sequence can come to need, at once: none runs out on the way. */
 static bool let_in(Sampler *p, Sequence *s, Running *r)
 {
@@ -61,7 +72,7 @@ static bool let_in(Sampler *p, Sequence *s, Running *r)
         r->n_pages = pages_find(p->pages, s->tokens, s->prompt - 1, r->table);
     r->computed = r->n_pages * page;
     while (r->n_pages < need) {
-        int taken = pages_take(p->pages);
+        int taken = next_page(p, r);
         if (taken < 0) {
             give_back(p, r);
             return false;

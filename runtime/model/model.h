@@ -150,7 +150,7 @@ typedef struct Batch {
     size_t wanted;                 /* rows */
     size_t order;                  /* of the step, for each row as it runs */
     size_t live[PASSES];           /* rows of each share */
-    size_t lengths, starts, table; /* of sequences */
+    size_t lengths, starts, turns, table; /* of sequences */
     size_t fixed, bytes;           /* what lies before the table; all */
     int64_t table_stride;
     size_t input_bytes[MAX_INPUTS]; /* of a row */
@@ -199,6 +199,13 @@ typedef struct StatementOp {
     bool keys;       /* reads a cache */
 } StatementOp;
 
+/* How ranks share the keys of a sequence: by whole splits, `pieces` of them; 1: they do not. Page g
+ * of the cache is page g / pieces on rank g % pieces. */
+typedef struct KeyShare {
+    int piece, pieces;
+    int64_t split; /* positions */
+} KeyShare;
+
 typedef struct Trace Trace;
 typedef struct Graph Graph;
 
@@ -216,6 +223,7 @@ struct iso_model {
     size_t value_bytes, workspace_bytes, cache_bytes, group_bytes;
     size_t *cache_row; /* bytes of a row of each cache in its turn */
     int deal;          /* ranks that share out the rows of `attend`; 1: none do */
+    KeyShare keys;
     /* of the loaded model */
     Device device;
     uint8_t digest[32];
@@ -238,6 +246,13 @@ void model_close(iso_model *model);
 iso_status model_slot_box(const iso_model *model, int slot, int64_t rows, const MfTensor **tensor,
                           Box *box);
 void whole_box(const Manifest *manifest, const MfTensor *tensor, int64_t rows, Box *box);
+/* Of each of this rank's caches. */
+int64_t model_cache_pages(const iso_model *model);
+/* The piece of the keys that has a position of a sequence whose first page is this one. */
+int model_key_piece(const iso_model *model, int32_t first_page, int64_t position);
+/* As many of these rows as an op that shares keys takes at a time, by the group's memory. */
+iso_status model_rows_at_once(const iso_model *model, const iso_op *op, int64_t rows, int64_t keys,
+                              size_t bytes, int64_t *n);
 int64_t model_tail_rows(const iso_model *model);
 int64_t round_up(int64_t n, int64_t to);
 

@@ -50,6 +50,7 @@ static void lay_out(iso_model *model)
     b->order = take(&used, rows);
     b->lengths = take(&used, sequences);
     b->starts = take(&used, sequences);
+    b->turns = take(&used, sequences);
     b->table = b->fixed = used;
     b->table_stride =
         config->pages ? (config->max_position + config->page - 1) / config->page : 0;
@@ -121,11 +122,31 @@ static void deal_rows(const iso_model *model, const Pass *pass)
 
 /* ---- what they say ---- */
 
+/* Where a row goes in this rank's cache; -1: to no place of it. */
+static int64_t place_of(const iso_model *model, const iso_sequence *s, int64_t at)
+{
+    int page = model->config.page, pieces = model->keys.pieces;
+    if (!s->pages ||
+        (pieces > 1 && model_key_piece(model, s->pages[0], at) != model->keys.piece))
+        return -1;
+    return (int64_t)s->pages[at / page] / pieces * page + at % page;
+}
+
+static void fill_table(const iso_model *model, const iso_sequence *s, int32_t *row)
+{
+    int pieces = model->keys.pieces, page = model->config.page;
+    int64_t n = (s->position + s->rows + page - 1) / page;
+    if (pieces == 1)
+        memcpy(row, s->pages, (size_t)n * sizeof *row);
+    for (int64_t i = 0; pieces > 1 && i < n; i++)
+        row[i] = s->pages[i] / pieces;
+}
+
 static void fill_sequence(iso_model *model, const Pass *pass, int index, int64_t row)
 {
     const Batch *b = &model->batch;
     const iso_sequence *s = &pass->step->sequences[index];
-    int page = model->config.page;
+    array(b, b->turns)[index] = s->pages ? s->pages[0] % model->keys.pieces : 0;
     array(b, b->lengths)[index] = (int32_t)(s->position + s->rows);
     array(b, b->starts)[index] = (int32_t)row;
     array(b, b->starts)[index + 1] = (int32_t)(row + s->rows);
@@ -134,11 +155,10 @@ static void fill_sequence(iso_model *model, const Pass *pass, int index, int64_t
         int run = b->runs_at[row + i];
         array(b, b->positions[HEAD])[run] = (int32_t)at;
         array(b, b->sequences[HEAD])[run] = index;
-        places(b)[run] = s->pages ? (int64_t)s->pages[at / page] * page + at % page : -1;
+        places(b)[run] = place_of(model, s, at);
     }
     if (s->pages)
-        memcpy(array(b, b->table) + index * b->table_stride, s->pages,
-               (size_t)((s->position + s->rows + page - 1) / page) * sizeof(int32_t));
+        fill_table(model, s, array(b, b->table) + index * b->table_stride);
 }
 
 /* Rows that fill a bucket are of no sequence and are kept nowhere; their values are nobody's. */

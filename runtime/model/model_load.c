@@ -65,7 +65,8 @@ static iso_status take_memory(iso_model *model)
     model->workspace = memory;
     for (int i = 0; i < p->n_caches && config->pages && !status; i++)
         status = device_new(&model->device,
-                            model->cache_row[i] * (size_t)(config->pages * config->page),
+                            model->cache_row[i] *
+                                (size_t)(model_cache_pages(model) * config->page),
                             &model->caches[i]);
     for (int i = 0; i < p->model->n_tables && !status; i++)
         status = make_table(model, i);
@@ -181,7 +182,8 @@ iso_status iso_model_size(const iso_module *module, const iso_model_config *conf
         status = model_plan(model, module, config, rank);
     if (!status)
         *sizes = (iso_model_sizes){model->group_bytes, model->pieces.bytes, model->cache_bytes,
-                                   model->value_bytes + model->workspace_bytes};
+                                   model->value_bytes + model->workspace_bytes,
+                                   model->keys.pieces, model->keys.split};
     iso_model_unload(model);
     return status;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUTPUT_ROWS = 1024 };
+enum { OUTPUT_ROWS = 1024, ROOTS_ROOM = 64 << 20 /* bytes, if one row's take no more */ };
 
 int64_t round_up(int64_t n, int64_t to)
 {
@@ -211,6 +211,77 @@ static iso_status check_call(const iso_model *model, const ModelCall *call)
     return status;
 }
 
+/* ---- keys that ranks share ---- */
+
+int64_t model_cache_pages(const iso_model *model)
+{
+    return (model->config.pages + model->keys.pieces - 1) / model->keys.pieces;
+}
+
+int model_key_piece(const iso_model *model, int32_t first_page, int64_t position)
+{
+    const KeyShare *k = &model->keys;
+    return (int)((position / k->split + first_page) % k->pieces);
+}
+
+/* Roots are as many as rows and splits: those of many rows go in turns, if every rank has all rows.
+ */
+iso_status model_rows_at_once(const iso_model *model, const iso_op *op, int64_t rows, int64_t keys,
+                              size_t bytes, int64_t *n)
+{
+    const MfPart *part = op_part(op, ISO_PHASE_PART), *finish = op_part(op, ISO_PHASE_JOIN);
+    uint64_t placed = 0;
+    iso_status status = ISO_OK;
+    *n = rows;
+    for (int i = 0; i < model->program.model->n_statements; i++)
+        if (model->ops[i].op == op)
+            placed = model->ops[i].placed;
+    for (size_t need = bytes + 1; need > bytes && !status;) {
+        status = group_call_bytes(op, *n, keys, placed, &need);
+        if (need <= bytes || *n == 1 || part->rows_count > 1 || finish->rows_count > 1)
+            break;
+        *n = (*n + 1) / 2;
+    }
+    return status;
+}
+
+static iso_status check_key_pages(const iso_model *model, const iso_op *op)
+{
+    const iso_model_config *c = &model->config;
+    const KeyShare *k = &model->keys;
+    if (k->pieces > 1 && c->pages && k->split % c->page)
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_model_config: pages of %d positions; layout %s "
+                        "shares the keys of %s by splits of %" PRId64 ", which pages must divide",
+                        c->page, model->layout, op->op->name, k->split);
+    return ISO_OK;
+}
+
+/* One share for all caches: a page is of all of them. */
+static iso_status find_key_share(iso_model *model)
+{
+    const Program *p = &model->program;
+    const MfSpec *specs = p->manifest->specs;
+    bool found = false;
+    iso_status status = ISO_OK;
+    model->keys = (KeyShare){0, 1, 1};
+    for (int i = 0; i < p->model->n_statements && !status; i++) {
+        const iso_op *op = model->ops[i].op;
+        const MfPart *part = op_part(op, ISO_PHASE_RUN);
+        KeyShare own = {part->keys_index, part->keys_count, 1};
+        if (!model->ops[i].keys)
+            continue;
+        if (own.pieces > 1)
+            own.split = specs[op->at->join].attend.split;
+        if (found && memcmp(&own, &model->keys, sizeof own))
+            return iso_fail(ISO_UNSUPPORTED, "layout %s shares the keys of %s otherwise than those "
+                            "of the op before it", model->layout, op->op->name);
+        found = true;
+        model->keys = own;
+        status = check_key_pages(model, op);
+    }
+    return status;
+}
+
 /* A cache has every row: those that other ranks make are brought here. */
 static iso_status size_cache(iso_model *model, int index)
 {
@@ -224,8 +295,9 @@ static iso_status size_cache(iso_model *model, int index)
     as->row_bytes = model->cache_row[index] = of->row_bytes;
     as->brought = !status && box.hi[0] - box.lo[0] != rows;
     if (!status && model->config.pages)
-        model->cache_bytes += (size_t)round_up((int64_t)of->row_bytes * model->config.pages *
-                                               model->config.page, 256);
+        model->cache_bytes +=
+            (size_t)round_up((int64_t)of->row_bytes * model_cache_pages(model) *
+                                 model->config.page, 256);
     return status;
 }
 
@@ -330,6 +402,9 @@ static iso_status size_calls(iso_model *model)
         const StatementOp *at = &model->ops[call->statement];
         size_t bytes = 0;
         status = size_workspace(model, at->op, rows);
+        if (!status && op_shares_keys(at->op))
+            status = model_rows_at_once(model, at->op, rows, model->config.max_position, ROOTS_ROOM,
+                                        &rows);
         if (!status && model->ranks > 1)
             status = group_call_bytes(at->op, round_up(rows, model->ranks),
                                       model->config.max_position, at->placed, &bytes);
@@ -413,6 +488,8 @@ static iso_status plan_parts(iso_model *model)
     for (int i = 0; i < p->n_calls && !status; i++)
         if (p->calls[i].cache < 0)
             status = check_call(model, &p->calls[i]);
+    if (!status)
+        status = find_key_share(model);
     for (int i = 0; i < p->n_caches && !status; i++)
         status = size_cache(model, i);
     find_deal(model);

@@ -206,6 +206,41 @@ static iso_status bring_rows(iso_model *model, const Pass *pass, const ModelCall
 
 /* ---- one call ---- */
 
+static bool leads_with_rows(const iso_op *op, int tensor)
+{
+    const MfTensor *declared = &op->op->tensors[tensor];
+    return declared->n_axes > 0 && axis_is_free(op->module->manifest, &declared->axes[0]);
+}
+
+/* An op whose ranks share keys, some rows at a time where the roots of all have no room. Rows of no
+ * sequence are then run too. */
+static iso_status run_shared(iso_model *model, const StatementOp *at, iso_tensor *tensors, int n,
+                             const iso_run *all)
+{
+    int64_t most;
+    iso_status status = model_rows_at_once(model, at->op, all->rows, all->keys->most_keys,
+                                           model->group->bytes, &most);
+    for (int64_t first = 0; first < all->rows && !status; first += most) {
+        iso_run run = *all;
+        run.rows = all->rows - first < most ? all->rows - first : most;
+        if (run.rows < all->rows)
+            run.rows_device = NULL;
+        run.positions += first;
+        run.sequences += first;
+        iso_tensor own[MAX_TENSORS];
+        for (int i = 0; i < n; i++) {
+            own[i] = tensors[i];
+            if (!leads_with_rows(at->op, i) || most == all->rows)
+                continue;
+            own[i].data = (char *)own[i].data + (size_t)(first * own[i].stride[0]) *
+                                                    (size_t)manifest_dtype_bytes(own[i].dtype);
+            own[i].shape[0] = run.rows;
+        }
+        status = group_call(model->group, at->op, own, n, &run, at->placed);
+    }
+    return status;
+}
+
 static iso_status run_op(iso_model *model, const Pass *pass, int index)
 {
     const ModelCall *call = &model->program.calls[index];
@@ -225,6 +260,7 @@ static iso_status run_op(iso_model *model, const Pass *pass, int index)
         .page = model->config.page,
         .most_rows = pass->most_rows,
         .most_keys = pass->most_keys,
+        .turns = (const int32_t *)(b->device + b->turns),
     };
     iso_run run = {
         .rows = rows,
@@ -242,6 +278,8 @@ static iso_status run_op(iso_model *model, const Pass *pass, int index)
     iso_status status = bind_call(model, pass, index, rows, tensors);
     if (status)
         return status;
+    if (op_shares_keys(at->op))
+        return run_shared(model, at, tensors, n, &run);
     return model->ranks > 1 ? group_call(model->group, at->op, tensors, n, &run, at->placed)
                             : iso_op_run(at->op, tensors, n, &run);
 }
@@ -270,7 +308,7 @@ static iso_status bind_cache(const iso_model *model, const Pass *pass, const Mod
         cache->shape[i + 1] = rows->shape[i];
         cache->stride[i + 1] = rows->stride[i];
     }
-    cache->shape[0] = model->config.pages;
+    cache->shape[0] = model_cache_pages(model);
     cache->shape[1] = page;
     cache->stride[1] = rows->stride[0];
     cache->stride[0] = rows->stride[0] * page;

@@ -77,6 +77,21 @@ iso_status iso_model_part(const iso_model *model, const char *name, int64_t rows
 
 /* ---- what is asked ---- */
 
+static iso_status check_page_ranks(const iso_model *model, const iso_sequence *s)
+{
+    const KeyShare *k = &model->keys;
+    for (int64_t i = 0; i * model->config.page < s->position + s->rows; i++) {
+        int piece = model_key_piece(model, s->pages[0], i * model->config.page);
+        if (s->pages[i] % k->pieces != piece)
+            return iso_fail(ISO_PAGES, "sequence %" PRId64 ": position %" PRId64 " lies in page "
+                            "%d; layout %s shares keys over %d ranks by splits of %" PRId64 ": the "
+                            "rank whose turn it is has pages %d, %d, ...", s->id,
+                            i * model->config.page, s->pages[i], model->layout, k->pieces,
+                            k->split, piece, piece + k->pieces);
+    }
+    return ISO_OK;
+}
+
 static iso_status check_pages(const iso_model *model, const iso_sequence *s)
 {
     const iso_model_config *config = &model->config;
@@ -89,7 +104,7 @@ static iso_status check_pages(const iso_model *model, const iso_sequence *s)
                             "sequence %" PRId64 ": position %" PRId64 " lies in page %d; the cache "
                             "has pages 0 to %" PRId64, s->id, i * config->page, s->pages[i],
                             config->pages - 1);
-    return ISO_OK;
+    return model->keys.pieces > 1 ? check_page_ranks(model, s) : ISO_OK;
 }
 
 static iso_status check_sequence(const iso_model *model, const iso_step *step, int index)
@@ -378,6 +393,8 @@ static iso_status run_bucket(iso_model *model, Pass *pass, int64_t bucket)
     pass->live = true;
     pass->most_rows = (int)power_above(pass->most_rows);
     pass->most_keys = power_above(pass->most_keys);
+    if (pass->most_keys > model->config.max_position)
+        pass->most_keys = model->config.max_position;
     iso_status status = batch_fill(model, pass);
     if (!status)
         status = model_run_graph(model, pass);

@@ -56,6 +56,10 @@ static void refuse_configs(const iso_module *module)
     expect("layout", load(module, c), ISO_UNKNOWN_LAYOUT, "tp3");
     c = plain, c.layout = "tp2";
     expect("ranks", load(module, c), ISO_BAD_RANK, "layout tp2 has 2 ranks, the group 1");
+    iso_model_sizes sizes;
+    c = plain, c.layout = "kv2", c.page = 48;
+    expect("splits", iso_model_size(module, &c, 0, &sizes), ISO_INVALID_ARGUMENT,
+           "pages of 48 positions; layout kv2 shares the keys of attention by splits of 128");
     c = plain, c.weights = "nowhere";
     expect("weights", load(module, c), ISO_FILE, "nowhere");
 }

@@ -102,13 +102,17 @@ class Engine:
             IsoError: what :class:`Model` raises; UNSUPPORTED for a model that draws no tokens.
         """
         per = -(-max_position // page)
+        sizes = Model.sizes(module, layout=layout, max_rows=max(max_rows, at_once),
+                            max_sequences=at_once, max_position=max_position, page=page)
+        self._ranks, self._positions = sizes.page_ranks, sizes.page_positions
         self.model = Model(module, weights, layout=layout, group=group,
                            max_rows=max(max_rows, at_once), max_sequences=at_once,
                            max_position=max_position, page=page,
                            pages=per * at_once if pages is None else pages,
                            graph_rows=graph_rows if module.device != "cpu" else 0)
         self.module = module
-        self._free = list(range(self.model.pages))[::-1]
+        self._free = [list(range(rank, self.model.pages, self._ranks))[::-1]
+                      for rank in range(self._ranks)]
         missing = [name for name in ("ids", *_DRAWS) if name not in self.model.inputs]
         missing += [name for name in _OUTPUTS if name not in self.model.outputs]
         if missing:
@@ -151,10 +155,10 @@ class Engine:
                 for r in [r for r in running if r.done()]:
                     answers[r.index] = self._answer(r)
                     running.remove(r)
-                    self._free.extend(r.pages.tolist())
+                    self._give(r.pages.tolist())
         finally:
             for r in running:
-                self._free.extend(r.pages.tolist())
+                self._give(r.pages.tolist())
         return [a for a in answers if a is not None]
 
     # ---- requests ---------------------------------------------------------------------------
@@ -169,7 +173,8 @@ class Engine:
                                 f"a prompt of {len(request.prompt)} and {request.tokens} tokens "
                                 f"are more than the {self.model.max_position} positions of the "
                                 "engine (max_position=)")
-        if self._need(request) > self.model.pages:
+        if self._lists(self._need(request), [len(range(rank, self.model.pages, self._ranks))
+                                             for rank in range(self._ranks)]) is None:
             raise _native.error(Status.PAGES, f"{length} positions need {self._need(request)} "
                                 f"pages, the cache has {self.model.pages} (pages=)")
 
@@ -180,11 +185,23 @@ class Engine:
         """All pages that a request can come to need, at once: none runs out on the way."""
         while waiting and len(running) < self.model.max_sequences:
             index, request = waiting[0]
-            need = self._need(request)
-            if need > len(self._free):
+            lists = self._lists(self._need(request), [len(free) for free in self._free])
+            if lists is None:
                 return
             waiting.popleft()
-            running.append(_Running(index, request, [self._free.pop() for _ in range(need)]))
+            running.append(_Running(index, request, [self._free[i].pop() for i in lists]))
+
+    def _lists(self, need: int, free: list[int]) -> list[int] | None:
+        """From which rank's free pages those of a sequence come, one after another: it begins where
+        most are free. None: they do not go so far."""
+        first = free.index(max(free))
+        lists = [(first + i * self.model.page // self._positions) % self._ranks
+                 for i in range(need)]
+        return lists if all(lists.count(i) <= n for i, n in enumerate(free)) else None
+
+    def _give(self, pages: list[int]) -> None:
+        for page in pages:
+            self._free[page % self._ranks].append(page)
 
     def _answer(self, r: _Running) -> Answer:
         tokens = r.ids[len(r.request.prompt):]

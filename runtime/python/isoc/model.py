@@ -45,7 +45,8 @@ class _Config(ctypes.Structure):
 
 
 class _Sizes(ctypes.Structure):
-    _fields_ = [(name, c_size_t) for name in ("group", "weights", "cache", "memory")]
+    _fields_ = [*((name, c_size_t) for name in ("group", "weights", "cache", "memory")),
+                ("page_ranks", c_int), ("page_positions", c_int64)]
 
 
 class _Sequence(ctypes.Structure):
@@ -109,12 +110,16 @@ class Sequence(NamedTuple):
 
 class Sizes(NamedTuple):
     """Bytes that a rank of a model needs: of its group (``Group(size=)``), of weights, of the
-    cache, and of values, inputs and workspaces."""
+    cache, and of values, inputs and workspaces. Where ``page_ranks`` n is above 1, page g of the
+    cache lies on rank g % n of so many, and page i of a sequence must be one of rank
+    ``(pages[0] + i * page // page_positions) % n``."""
 
     group: int
     weights: int
     cache: int
     memory: int
+    page_ranks: int
+    page_positions: int
 
 
 class Difference(NamedTuple):
@@ -194,7 +199,7 @@ class Model:
         sizes = _Sizes()
         _native.check(_native.lib.iso_model_size(module._alive(), ctypes.byref(config), rank,
                                                 ctypes.byref(sizes)))
-        return Sizes(sizes.group, sizes.weights, sizes.cache, sizes.memory)
+        return Sizes(*(getattr(sizes, name) for name in Sizes._fields))
 
     def __enter__(self) -> "Model":
         return self
