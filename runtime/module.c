@@ -57,7 +57,8 @@ static iso_status open_manifest(iso_module *module, const void *data, size_t siz
     size_t json_size;
     bool intact;
     if (isoc_cubin_manifest(data, size, &json, &json_size, &intact) != ISOC_OK)
-        return iso_fail(ISO_NOT_ISO, "no readable .note.iso section in %zu bytes", size);
+        return iso_fail(ISO_NOT_ISO, "no readable .note.iso section in %zu bytes; "
+                        "`isoc FILE.iso -o FILE.cubin` writes one", size);
     if (!intact)
         return iso_fail(ISO_CORRUPT, "the cubin's bytes are not the ones that isoc wrote; copy or "
                                      "compile it again");

@@ -17,6 +17,21 @@ static void degrees_text(const MfLayout *layout, char *text, size_t size)
                               layout->meshes[i].degree);
 }
 
+/* "; it has tp1, tp2, ..." of what there is instead. */
+typedef const char *NameOf(const iso_module *module, int index);
+
+static const char *names_text(const iso_module *module, NameOf *name_of, char text[512])
+{
+    size_t n = 0;
+    const char *name;
+    text[0] = 0;
+    for (int i = 0; (name = name_of(module, i)) && n + strlen(name) + 16 < 512; i++)
+        n += (size_t)snprintf(text + n, 512 - n, "%s%s", i ? ", " : "; it has ", name);
+    if (name)
+        snprintf(text + n, 512 - n, ", ...");
+    return text;
+}
+
 static bool layout_matches(const MfLayout *layout, const iso_layout *wanted)
 {
     char text[512];
@@ -28,21 +43,24 @@ static bool layout_matches(const MfLayout *layout, const iso_layout *wanted)
     return wanted->degrees && !strcmp(text, wanted->degrees);
 }
 
-static iso_status find_layout(const Manifest *manifest, const iso_layout *wanted,
+static iso_status find_layout(const iso_module *module, const iso_layout *wanted,
                               const MfLayout **layout)
 {
+    char names[512];
+    const Manifest *manifest = module->manifest;
     for (int i = 0; i < manifest->n_layouts; i++)
         if (layout_matches(&manifest->layouts[i], wanted)) {
             *layout = &manifest->layouts[i];
             return ISO_OK;
         }
     if (!wanted)
-        return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout of one rank",
-                        manifest->contract);
-    return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout %s", manifest->contract,
+        return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout of one rank%s",
+                        manifest->contract, names_text(module, iso_module_layout_name, names));
+    return iso_fail(ISO_UNKNOWN_LAYOUT, "contract %s has no layout %s%s", manifest->contract,
                     wanted->name      ? wanted->name
                     : wanted->degrees ? wanted->degrees
-                                      : "(null)");
+                                      : "(null)",
+                    names_text(module, iso_module_layout_name, names));
 }
 
 /* The module's handles lie in the order layout, op, rank. */
@@ -54,7 +72,7 @@ iso_status iso_op_get(const iso_module *module, const char *name, const iso_layo
     if (!module || !name || !op)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_op_get: module, name and op must not be NULL");
     const MfLayout *at = NULL;
-    iso_status status = find_layout(module->manifest, layout, &at);
+    iso_status status = find_layout(module, layout, &at);
     if (status)
         return status;
     int rank = layout ? layout->rank : 0;
@@ -69,7 +87,9 @@ iso_status iso_op_get(const iso_module *module, const char *name, const iso_layo
             return ISO_OK;
         }
     }
-    return iso_fail(ISO_UNKNOWN_OP, "contract %s has no op %s", module->manifest->contract, name);
+    char names[512];
+    return iso_fail(ISO_UNKNOWN_OP, "contract %s has no op %s%s", module->manifest->contract, name,
+                    names_text(module, iso_module_op_name, names));
 }
 
 /* ---- what an op takes ---- */
@@ -244,6 +264,22 @@ static iso_status check_workspace(const iso_op *op, const iso_run *run)
                     op->op->name, need, run->workspace_bytes, run->workspace);
 }
 
+/* What attention needs of each row, and of each sequence. */
+static iso_status check_keys(const iso_op *op, const MfSpec *spec, const iso_run *run)
+{
+    const iso_keys *keys = run->keys;
+    if (!run->positions || !run->sequences)
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.positions and .sequences must hold "
+                        "each row's", op->op->name);
+    if (!spec->attend.causal && (!keys || !keys->lengths))
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys must have lengths, since a row "
+                        "sees all keys of its sequence", op->op->name);
+    if (keys && keys->block_table && (keys->page <= 0 || keys->starts))
+        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys has a block table and %s",
+                        op->op->name, keys->starts ? "starts" : "no size of a page");
+    return ISO_OK;
+}
+
 /* A table needs the coordinate of each row that it is indexed by. */
 static iso_status check_coordinates(const iso_op *op, const MfSpec *spec, const iso_run *run)
 {
@@ -294,6 +330,8 @@ static iso_status run_phase(Launch *launch, int n)
         op_check_tensors(op, launch->phase, launch->spec, launch->tensors, n, launch->run->rows);
     if (!status)
         status = check_coordinates(op, launch->spec, launch->run);
+    if (!status && launch->spec->family == MF_ATTEND)
+        status = check_keys(op, launch->spec, launch->run);
     if (!status && launch->phase != ISO_PHASE_JOIN)
         status = check_workspace(op, launch->run);
     if (status)
@@ -330,8 +368,9 @@ iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const 
     if (op && op_joins_alone(op) && op->module->device == ISO_CUDA)
         return run_alone(op, tensors, n, run);
     if (op && op->at->join >= 0 && !op_joins_alone(op))
-        return iso_fail(ISO_NEEDS_JOIN, "op %s in layout %s ends in a join over ranks",
-                        op->op->name, op->layout->name);
+        return iso_fail(ISO_NEEDS_JOIN, "op %s in layout %s ends in a join over ranks: use "
+                        "iso_op_part and iso_op_join, or iso_op_run_group", op->op->name,
+                        op->layout->name);
     Launch launch = {.op = op, .phase = ISO_PHASE_RUN, .tensors = tensors, .run = run};
     return run_phase(&launch, n);
 }

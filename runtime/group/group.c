@@ -56,7 +56,8 @@ static iso_status take_config(iso_group *group, const iso_group_config *config,
                               StoreConfig *meeting)
 {
     if (!(config->timeout >= 0 && config->timeout < 1e6))
-        return iso_fail(ISO_INVALID_ARGUMENT, "a time limit of %g s", config->timeout);
+        return iso_fail(ISO_INVALID_ARGUMENT, "iso_group_config.timeout is %g s; it goes up to "
+                        "1e6, and 0 is %d", config->timeout, DEFAULT_TIMEOUT);
     group->timeout = config->timeout > 0 ? config->timeout : DEFAULT_TIMEOUT;
     group->bytes = ((config->bytes ? config->bytes : DEFAULT_BYTES) + 255) / 256 * 256;
     *meeting = (StoreConfig){.timeout = group->timeout};

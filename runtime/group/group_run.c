@@ -267,7 +267,8 @@ iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tens
         plan.slot_bytes > plan.scratch_bytes ? plan.slot_bytes : plan.scratch_bytes;
     if (need > group->bytes)
         return iso_fail(ISO_GROUP_BYTES,
-                        "op %s moves %zu bytes at %" PRId64 " rows, the group was created for %zu",
+                        "op %s moves %zu bytes at %" PRId64 " rows, the group was created for %zu; "
+                        "iso_group_bytes tells",
                         op->op->name, need, run->rows, group->bytes);
     Call call = {.group = group, .op = op, .plan = &plan, .run = run,
                  .copies = {.plane = group->plane, .stream = run->stream}};

@@ -81,11 +81,10 @@ static iso_status bind_views(const Launch *launch, IsoAttendArgs *args)
     return status;
 }
 
-static iso_status bind_keys(const Launch *launch, IsoAttendArgs *args)
+static void bind_keys(const Launch *launch, IsoAttendArgs *args)
 {
     const MfAttend *a = &launch->spec->attend;
     const iso_run *run = launch->run;
-    const char *name = launch->op->op->name;
     args->position = run->positions;
     args->sequence = run->sequences;
     if (run->keys) {
@@ -95,20 +94,10 @@ static iso_status bind_keys(const Launch *launch, IsoAttendArgs *args)
         args->block_table_stride = run->keys->block_table_stride;
         args->page = run->keys->page;
     }
-    if (!args->position || !args->sequence)
-        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.positions and .sequences must hold "
-                        "each row's", name);
-    if (!args->length && !a->causal)
-        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys must have lengths, since a row "
-                        "sees all keys of its sequence", name);
-    if (args->block_table && (args->page <= 0 || args->key_start))
-        return iso_fail(ISO_INVALID_ARGUMENT, "op %s: iso_run.keys has a block table and %s", name,
-                        args->key_start ? "starts" : "no size of a page");
     args->k_sequence = stored_stride(launch, a->keys, MF_SEQUENCE);
     args->k_position = stored_stride(launch, a->keys, MF_POSITION);
     args->v_sequence = stored_stride(launch, a->values, MF_SEQUENCE);
     args->v_position = stored_stride(launch, a->values, MF_POSITION);
-    return ISO_OK;
 }
 
 static int64_t dim_size(const Launch *launch, int dim)
@@ -373,8 +362,8 @@ static void set_join(const Launch *launch, IsoAttendArgs *args, IsoAttendCut *cu
 
 static iso_status bind_args(const Launch *launch, IsoAttendArgs *args)
 {
-    iso_status status = bind_views(launch, args);
-    return status ? status : bind_keys(launch, args);
+    bind_keys(launch, args);
+    return bind_views(launch, args);
 }
 
 static iso_status launch_bound(const Launch *launch, IsoAttendArgs bound)
