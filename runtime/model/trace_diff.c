@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ROW_MOST = 1 << 28 }; /* elements of a row */
+
 /* One rank's part of one row. */
 typedef struct Row {
     const TraceRecord *record;
@@ -59,6 +61,18 @@ static iso_status add_row(Folder *folder, const Row *row)
     return ISO_OK;
 }
 
+/* Of a whole row; -1 where that is more than any row has. */
+static int64_t whole_elements(const TraceRecord *r)
+{
+    int64_t n = 1;
+    for (int i = 0; i < r->n_axes; i++) {
+        if (r->whole[i] < 0 || (r->whole[i] && n > ROW_MOST / r->whole[i]))
+            return -1;
+        n *= r->whole[i];
+    }
+    return n;
+}
+
 static int64_t part_elements(const TraceRecord *r)
 {
     int64_t n = 1;
@@ -75,7 +89,7 @@ static bool plausible(const TraceRecord *r)
     return (r->element_bytes == 2 || r->element_bytes == 4) && r->n_axes >= 0 &&
            r->n_axes < ISO_MAX_AXES && r->rows >= 0 && r->row_bytes >= 0 &&
            memchr(r->op, 0, sizeof r->op) && memchr(r->value, 0, sizeof r->value) &&
-           part_elements(r) * r->element_bytes == r->row_bytes;
+           whole_elements(r) >= 0 && part_elements(r) * r->element_bytes == r->row_bytes;
 }
 
 static iso_status read_records(Folder *folder, const char *path, const char *bytes, size_t size)
@@ -190,14 +204,6 @@ static iso_status make_room(Whole *whole, int64_t elements)
     whole->have = malloc((size_t)elements);
     whole->room = whole->value && whole->have ? elements : 0;
     return whole->room ? ISO_OK : iso_fail(ISO_OUT_OF_MEMORY, "no memory for a row");
-}
-
-static int64_t whole_elements(const TraceRecord *r)
-{
-    int64_t n = 1;
-    for (int i = 0; i < r->n_axes; i++)
-        n *= r->whole[i];
-    return n;
 }
 
 /* Element `at` of a part, as an index of the whole row. */
