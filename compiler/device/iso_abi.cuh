@@ -78,7 +78,7 @@
 //   block   128 * (1 + ceil(bm, 64)), 1, 1
 //   grid    min(multiprocessors, iso_group_items * sum over groups of ceil(columns, bn)); any
 //           smaller one is right too: CTAs loop over tiles
-//   shared, workspace   as iso_gemm_wgmma's with cluster 1
+//   workspace, shared   as iso_gemm_wgmma's with cluster 1; of shared ISO_GROUP_WAITING more
 //   counters   none
 //   maps    a is not used; of b those of iso_gemm_wgmma with one dimension more, the outermost, of
 //           the experts that lie here, and boxes of one of them
@@ -114,7 +114,8 @@ enum {
     ISO_GEMM_LEAVES = 64,   // leaves of one rank
     ISO_GROUP_EXPERTS = 512,        // experts that lie on one rank
     ISO_GROUP_COUNTS = 8 * 513,     // ints that iso_group_order counts in
-    ISO_ORDER_SHARED = 16 * 513 * 8 + 514 * 8 + 128,
+    ISO_GROUP_WAITING = 128,        // bytes of shared memory beside those of other products
+    ISO_ORDER_SHARED = 16 * 513 * 4 + 514 * 8 + 128,
     ISO_JOIN_SOURCES = 16   // ranks whose roots one join takes
 };
 

@@ -16,7 +16,6 @@ struct IsoOrderPlan {
 
 struct IsoOrderShared {
     int at[IsoOrderPlan::warps][IsoOrderPlan::slots];       // counts, then places, of each warp
-    unsigned lanes[IsoOrderPlan::warps][IsoOrderPlan::slots]; // of 32 rows that have the slot
     int items[ISO_GROUP_EXPERTS + 2];                       // items of the experts before
     int first[ISO_GROUP_EXPERTS + 2];                       // rows of the experts before
     int total[IsoOrderPlan::warps][2];
@@ -52,36 +51,50 @@ struct IsoOrderRows {
 
 enum { ISO_ORDER_BATCH = 8 };                       // loads of a lane on their way together
 
+// Of each of a lane's rows the lanes whose rows have its slot: a vote on each bit of it.
+ISO_INLINE void iso_order_same(const int (&slot)[ISO_ORDER_BATCH], int slots,
+                               unsigned (&same)[ISO_ORDER_BATCH]) {
+#pragma unroll
+    for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
+        same[i] = 0xffffffff;
+    }
+#pragma unroll 1
+    for (int bit = 1; bit <= slots; bit *= 2) {     // -1 has all bits, and slots is no slot
+#pragma unroll
+        for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
+            unsigned set = __ballot_sync(0xffffffff, slot[i] & bit);
+            same[i] &= slot[i] & bit ? set : ~set;
+        }
+    }
+}
+
 // Counts a warp's rows by slot; each row is told how many of its slot come before it in the warp.
-ISO_INLINE void iso_order_walk(const IsoOrderRows &rows, int *at, unsigned *lanes) {
+ISO_INLINE void iso_order_walk(const IsoOrderRows &rows, int *at) {
     int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int first = rows.begin; first < rows.end; first += 32 * ISO_ORDER_BATCH) {
-        int index[ISO_ORDER_BATCH];
+        int slot[ISO_ORDER_BATCH];
+        unsigned same[ISO_ORDER_BATCH];
 #pragma unroll
         for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
-            index[i] = rows.index(first + 32 * i + lane);
+            slot[i] = rows.index(first + 32 * i + lane);
         }
 #pragma unroll
         for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
-            if (first + 32 * i >= rows.end) {
-                break;
-            }
-            int row = first + 32 * i + lane, slot = rows.slot(row, index[i]);
-            if (slot >= 0) {
-                atomicAdd(&lanes[slot], 1u << lane);
-            }
-            __syncwarp();
-            unsigned same = slot < 0 ? 0 : lanes[slot];
-            int before = __popc(same & ((1u << lane) - 1));
-            int place = slot < 0 ? 0 : at[slot] + before;
+            slot[i] = rows.slot(first + 32 * i + lane, slot[i]);
+        }
+        iso_order_same(slot, rows.args.experts + 1, same);
+#pragma unroll
+        for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
+            int row = first + 32 * i + lane;
+            int before = __popc(same[i] & ((1u << lane) - 1));
+            int place = slot[i] < 0 ? 0 : at[slot[i]] + before;
             if (row < rows.end) {
-                rows.args.places[row] = IsoGroupRow{slot, place};
+                rows.args.places[row] = IsoGroupRow{slot[i], place};
             }
             __syncwarp();
-            if (slot >= 0 && before == 0) {
-                at[slot] = place + __popc(same);
-                lanes[slot] = 0;
+            if (slot[i] >= 0 && before == 0) {
+                at[slot[i]] = place + __popc(same[i]);
             }
             __syncwarp();
         }
@@ -208,16 +221,14 @@ ISO_INLINE void iso_group_order(const IsoOrderArgs &args) {
     extern __shared__ __align__(16) unsigned char iso_order_dynamic[];
     IsoOrderShared &shared = *(IsoOrderShared *)iso_order_dynamic;
     int *at = shared.at[threadIdx.x / 32];
-    unsigned *lanes = shared.lanes[threadIdx.x / 32];
     for (int slot = threadIdx.x % 32; slot <= args.experts; slot += 32) {
         at[slot] = 0;
-        lanes[slot] = 0;
     }
     iso_grid_begin();
     int rows = iso_live_rows(args.rows_dev, args.rows) * args.picks;
     IsoOrderRows mine = IsoOrderRows::make(args, rows);
     __syncwarp();
-    iso_order_walk(mine, at, lanes);
+    iso_order_walk(mine, at);
     __syncthreads();
     iso_order_count(args, shared);
     iso_cluster_sync();

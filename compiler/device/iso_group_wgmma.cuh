@@ -23,10 +23,19 @@ template <class Op, class Tile> struct IsoGroupPlan {
     using Wgmma = IsoWgmmaPlan<Op, Tile>;
     static constexpr int sets = Tile::bm / 16;      // of 16 rows, which the producers load at once
     static constexpr int arrivals = 129;            // at a full stage: producers, the weights
+    // A tile with several leaves leaves through the shared memory where its values have waited.
+    static constexpr bool staged = Op::wide && !Op::Tree::roots && Tile::near > 0 &&
+                                   Op::Tree::leaves > 1;
+    static constexpr int pitch = Tile::bn * 2 + 16;         // of its rows there, in bytes
+    static constexpr int level_bytes = Op::parts * Wgmma::regs * 128;   // of one warp
+    static constexpr int warp_bytes = Tile::near * level_bytes;
+    static constexpr int shared = Wgmma::shared + ISO_GROUP_WAITING;
 
     static_assert(!Op::a_trans, "rows are gathered whole");
     static_assert(Tile::stages >= 3, "stages");
     static_assert(Wgmma::consumers <= 2, "bm: 16, 32, 64 or 128");
+    static_assert(shared <= 232448, "too much shared memory");
+    static_assert(!staged || 16 * pitch <= level_bytes, "a warp's part of a tile");
 };
 
 // Arrives when all copies that this thread has begun have come.
@@ -66,38 +75,35 @@ ISO_INLINE void iso_group_weights(const IsoGemmMaps &maps, unsigned smem, unsign
 template <class Op, class Tile> struct IsoGroupRows {
     using Plan = IsoGroupPlan<Op, Tile>;
     const IsoGroupArgs &args;
-    int line;                                       // of this thread's loads in set 0
-    unsigned to;                                    // where they go in a stage
     unsigned begin[Plan::sets];                     // of its rows, in units of 16 bytes
-    bool all;                                       // the second half is read too
 
-    __device__ __forceinline__ IsoGroupRows(const IsoGroupArgs &args) : args(args) {
-        line = threadIdx.x / 8;
-        to = line * 128 + (threadIdx.x % 8 ^ (line & 7)) * 16;
-    }
     __device__ __forceinline__ void open(const IsoGroupItem &item) {
         int last = item.count - 1;
-        all = item.count > 64;
 #pragma unroll
         for (int i = 0; i < Plan::sets; ++i) {
-            int n = i * 16 + line;
+            int n = i * 16 + threadIdx.x / 8;
             int row = args.order[item.first + (n < last ? n : last)], token = row / args.picks;
             long long at = token * args.gemm.a_stride +
                            (row - token * args.picks) * args.a_pick_stride;
             begin[i] = (unsigned)(at / 8);
         }
     }
-    // Past the leaf's end a row is zeros; one that does not exist is the last that does. The
-    // barrier counts each thread when its copies have come.
-    __device__ __forceinline__ void load(unsigned stage, unsigned bar, int leaf, int length,
-                                         int k0) const {
-        int k = k0 + threadIdx.x % 8 * 8;
-        bool inside = k < length;
-        const char *from = (const char *)args.gemm.a + 2ll * (leaf * length + (inside ? k : 0));
+    // Past the leaf's end a row is zeros as far as products read; rows that do not exist are the
+    // last that does, or not loaded. The barrier counts each thread when its copies have come.
+    __device__ __forceinline__ void load(int count, unsigned stage, unsigned bar, int leaf,
+                                         int length, int k0) const {
+        int line = threadIdx.x / 8, chunk = threadIdx.x % 8, k = k0 + chunk * 8;
+        bool inside = k < length, all = count > 64;
+        unsigned to = stage + line * 128 + (chunk ^ line % 8) * 16;
+        unsigned long long from = (unsigned long long)args.gemm.a +
+                                  2ll * (leaf * length + (inside ? k : 0));
+        if (Tile::tail == 4 || k < iso_ceil(length, 16) * 16) {
 #pragma unroll
-        for (int i = 0; i < Plan::sets; ++i) {
-            if (i < 4 || all) {
-                iso_cp_async16(stage + to + i * 2048, from + begin[i] * 16ull, inside ? 16 : 0);
+            for (int i = 0; i < Plan::sets; ++i) {
+                if (i < 4 || all) {
+                    iso_cp_async16(to + i * 2048, (const void *)(from + begin[i] * 16ull),
+                                   inside ? 16 : 0);
+                }
             }
         }
         iso_cp_async_arrive(bar);
@@ -109,7 +115,7 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
                                   IsoRing ring, const IsoWgmmaTiles &tiles) {
     using Plan = IsoGroupPlan<Op, Tile>;
     int length = args.gemm.leaf_begin[1] - args.gemm.leaf_begin[0];
-    IsoGroupRows<Op, Tile> rows(args);
+    IsoGroupRows<Op, Tile> rows{args, {}};
 #pragma unroll 1
     for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
         int at, column;
@@ -129,7 +135,7 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
                                                 column * Tile::bn, k, leaf);
                 }
                 __syncwarp();
-                rows.load(stage, bar, leaf, length, k);
+                rows.load(item.count, stage, bar, leaf, length, k);
                 ring.template advance<Tile::stages>();
             }
         }
@@ -152,25 +158,312 @@ struct IsoGroupPlace {
     }
 };
 
+// Where a thread is in a tile: a warp's rows, its column tile and its last row wait in shared memory,
+// twice: of this tile, and of the one before or the next one. They come from far away, so that they
+// are asked for a tile ahead, in three steps that others lie between.
 template <class Op, class Tile> struct IsoGroupWhere {
+    static constexpr int words = 18, bytes = 4 * words;
+
     const IsoGroupArgs &args;
     const IsoWgmmaTiles &tiles;
-    int tile;
+    unsigned waiting, both;                         // the warp's own words of this tile; sum of two
+    int ahead, step;                                // the tile that is asked for, what is done
+    int first, last, word;                          // of its warp
 
+    __device__ __forceinline__ unsigned other() const {
+        return both - waiting;
+    }
     __device__ __forceinline__ bool followed() const {
-        return tile + (int)gridDim.x < tiles.count();
+        return ahead < tiles.count();
+    }
+    __device__ __forceinline__ void ask_item() {
+        if (step == 0 && followed()) {
+            int at, warp = (threadIdx.x - 128) / 32;
+            tiles.at(ahead, at, word);
+            IsoGroupItem item = args.items[at];
+            first = item.first + warp * 16;
+            last = item.count - 1 - warp * 16;
+            step = 1;
+        }
+    }
+    // All of a warp without rows know the item's last one.
+    __device__ __forceinline__ void ask_rows() {
+        if (step == 1) {
+            int lane = threadIdx.x % 32;
+            word = lane == 16 ? word : last;
+            if (lane < 16) {
+                word = args.order[first + (lane < last ? lane : last)];
+            }
+            step = 2;
+        }
+    }
+    __device__ __forceinline__ void keep() {
+        if (step == 2) {
+            if (threadIdx.x % 32 < words) {
+                iso_shared_store4(other() + 4 * (threadIdx.x % 32), (unsigned)word);
+            }
+            step = 3;
+        }
+    }
+    // Goes on to the next tile; whether this warpgroup has a row of it.
+    __device__ __forceinline__ bool open() {
+        ask_item();
+        ask_rows();
+        keep();
+        __syncwarp();
+        step = 0;
+        ahead += gridDim.x;
+        waiting = other();
+        return (int)iso_shared_load4(waiting + 68) >= -16 * (int)(threadIdx.x / 32 % 4);
     }
     __device__ __forceinline__ IsoGroupPlace place() const {
-        int at, column, thread = threadIdx.x - 128;
-        tiles.at(tile, at, column);
+        int row = threadIdx.x % 32 / 4, column = (int)iso_shared_load4(waiting + 64);
+        int last = (int)iso_shared_load4(waiting + 68);
         int group = iso_tile_group<Op>(args.gemm.group, Tile::bn, column);
-        IsoGroupItem item = args.items[at];
-        int i = thread / 32 * 16 + thread % 32 / 4, last = item.count - 1;
-        int first = args.order[item.first + (i < last ? i : last)];
-        int second = args.order[item.first + (i + 8 < last ? i + 8 : last)];
-        return IsoGroupPlace{group, first, second, column * Tile::bn + thread % 4 * 2,
-                             (i <= last) + (i + 8 <= last),
+        return IsoGroupPlace{group, (int)iso_shared_load4(waiting + 4 * row),
+                             (int)iso_shared_load4(waiting + 4 * row + 32),
+                             column * Tile::bn + (int)(threadIdx.x % 4) * 2,
+                             (row <= last) + (row + 8 <= last),
                              (column + 1) * Tile::bn <= args.gemm.group[group].columns};
+    }
+};
+
+template <class Op, int Regs, int Kept>
+struct IsoGroupLater : IsoLater<Op, Regs, Kept, IsoGroupPlace> {
+    static constexpr int most = Kept;
+};
+
+// Nothing is in them from here on: what they had need not be kept.
+template <int Parts, int N> ISO_INLINE void iso_forget(float (&v)[Parts][N]) {
+#pragma unroll
+    for (int i = 0; i < Parts * N; ++i) {
+        asm volatile("" : "=f"(v[i / N][i % N]));
+    }
+}
+
+// The tree's body where a sum has several leaves: the tensor cores have the first block of a leaf
+// before the last of the leaf before it is waited for, and what is done with values is done under
+// products. So a quad drains once.
+template <class Op, class Tile, class Where, class Later>
+struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
+    using Base = IsoWgmmaBody<Op, Tile, Where, Later>;
+    using Group = IsoGroupPlan<Op, Tile>;
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    static constexpr int parts = Op::parts, regs = Plan::regs;
+    static constexpr int steps = Plan::bk / 16;
+
+    Where &here;
+    unsigned near;                                  // the warp's own values that wait
+    int waits;                                      // the level that acc is to be pushed to, or -1
+    int previous;                                   // the stage that products in flight read, or -1
+    bool leaves;                                    // the tile before is where values wait
+
+    __device__ __forceinline__ void begin(float (&d)[parts][regs]) {
+        Base::await();
+        iso_forget(d);
+        iso_wgmma_fence();
+        Base::template block<steps>(d, true);
+        Base::pin(d);
+        iso_wgmma_wait<1>();
+        if (previous >= 0) {
+            Base::release(previous);
+        }
+        previous = Base::ring.stage;
+        Base::ring.template advance<Tile::stages>();
+    }
+
+    __device__ __forceinline__ void rest(float (&d)[parts][regs]) {
+        int end = Tile::tail < steps ? Base::blocks - 1 : Base::blocks;
+#pragma unroll 1
+        for (int kb = 1; kb < end; ++kb) {
+            Base::template step<false, steps>(d, previous);
+        }
+        if constexpr (Tile::tail < steps) {
+            Base::template step<false, Tile::tail>(d, previous);
+        }
+    }
+
+    __device__ __forceinline__ void drain(float (&d)[parts][regs]) {
+        iso_wgmma_wait<0>();
+        Base::pin(d);
+        Base::release(previous);
+        previous = -1;
+    }
+
+    __device__ __forceinline__ void push(int level) {
+        waits = level;
+    }
+
+    __device__ __forceinline__ bool nears(int level) const {
+        return Plan::far == 0 || (Tile::near > 0 && level < Tile::near);
+    }
+
+    __device__ __forceinline__ unsigned near_at(int level, int i) const {
+        return near + level * Group::level_bytes + i * 512 + threadIdx.x % 32 * 16;
+    }
+
+    // What waits goes: the tile before to its rows, acc to the stack.
+    __device__ __forceinline__ void clear() {
+        if constexpr (Group::staged) {
+            if (leaves) {
+                leave_staged(here.other());
+            }
+        }
+        if (waits < 0) {
+            return;
+        }
+        if (!nears(waits)) {
+            Base::push(waits);
+        } else {
+#pragma unroll
+            for (int i = 0; i < parts * regs / 4; ++i) {
+                const float *v = &Base::acc[i / (regs / 4)][i % (regs / 4) * 4];
+                iso_shared_store_f4(near_at(waits, i), make_float4(v[0], v[1], v[2], v[3]));
+            }
+        }
+        waits = -1;
+    }
+
+    __device__ __forceinline__ void join(int level) {
+        if (!nears(level)) {
+            Base::join(level);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < parts * regs / 4; ++i) {
+            float *v = &Base::acc[i / (regs / 4)][i % (regs / 4) * 4];
+            float4 left = iso_shared_load_f4(near_at(level, i));
+            v[0] = iso_add(left.x, v[0]);
+            v[1] = iso_add(left.y, v[1]);
+            v[2] = iso_add(left.z, v[2]);
+            v[3] = iso_add(left.w, v[3]);
+        }
+        Base::pin(Base::acc);
+    }
+
+    // A warp's rows of the tile, rounded, to where its values have waited.
+    __device__ __forceinline__ void stage(const IsoGroupPlace &at) {
+        const IsoGemmGroup &g = Base::args.group[at.group];
+        unsigned to = near + threadIdx.x % 32 / 4 * Group::pitch + threadIdx.x % 4 * 4;
+        typename Op::Inputs in[regs / 2];
+#pragma unroll
+        for (int i = 0; i < regs / 2; ++i) {
+            iso_leave_load<Op, true>(at.group, g, at.near_row(i % 2), at.col0 + i / 2 * 8, in[i]);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < regs / 2; ++i) {
+            typename Op::Sum sums[parts];
+#pragma unroll
+            for (int p = 0; p < parts; ++p) {
+                sums[p] = Op::sum(Base::acc[p][2 * i], Base::acc[p][2 * i + 1]);
+            }
+            unsigned word = Op::value0(at.group, g, at.near_row(i % 2), at.col0 + i / 2 * 8, sums,
+                                       in[i]);
+            iso_shared_store4(to + i % 2 * 8 * Group::pitch + i / 2 * 16, word);
+        }
+        __syncwarp();
+        leaves = true;
+    }
+
+    // And from there to where they are to be, of the tile whose words wait.
+    __device__ __forceinline__ void leave_staged(unsigned waiting) {
+        constexpr int chunks = Tile::bn / 8;
+        int column = (int)iso_shared_load4(waiting + 64), last = (int)iso_shared_load4(waiting + 68);
+        int group = iso_tile_group<Op>(Base::args.group, Tile::bn, column);
+        const IsoView &view = Base::args.group[group].result[0];
+        unsigned short *out = (unsigned short *)view.ptr + column * Tile::bn;
+#pragma unroll
+        for (int i = 0; i < iso_ceil(16 * chunks, 32); ++i) {
+            int n = i * 32 + threadIdx.x % 32, row = n / chunks, chunk = n % chunks;
+            if (row < 16 && row <= last) {
+                unsigned words[4];
+                int to = (int)iso_shared_load4(waiting + 4 * row);
+                iso_shared_load16(words, near + row * Group::pitch + chunk * 16);
+                iso_store16(out + to * view.stride[0] + chunk * 8, words);
+            }
+        }
+        __syncwarp();
+        leaves = false;
+    }
+
+    __device__ __forceinline__ void root(int r) {
+        Base::later.leave_all(Base::args);
+        IsoGroupPlace at = here.place();
+        bool wide = iso_leaves_wide<Op>(at, Base::args.group[at.group]);
+        if constexpr (Group::staged) {
+            if (wide) {
+                stage(at);
+                return;
+            }
+        }
+        if (Later::most > 0 && here.followed() && wide) {
+            Base::later.take(Base::args, at, Base::acc);
+        } else {
+            IsoLeave<Op, regs>::now(Base::args, at, r, Base::acc);
+        }
+    }
+
+    __device__ __forceinline__ void leaf(int) {
+        clear();
+        Base::chain(Base::acc);
+    }
+
+    __device__ __forceinline__ void pair(int) {
+        float left[parts][regs];
+        begin(left);
+        clear();
+        here.keep();
+        here.ask_item();
+        rest(left);
+        begin(Base::acc);
+        here.ask_rows();
+        rest(Base::acc);
+        drain(Base::acc);
+        Base::pin(left);
+        Base::add(left, Base::acc);
+    }
+
+    __device__ __forceinline__ void quad(int) {
+        float x[parts][regs], y[parts][regs];
+        begin(x);
+        clear();
+        here.ask_item();
+        rest(x);
+        begin(y);
+        here.ask_rows();
+        rest(y);
+        begin(Base::acc);
+        Base::pin(x);
+        Base::pin(y);
+        Base::add(x, y);
+        rest(Base::acc);
+        begin(x);
+        Base::pin(Base::acc);
+        here.keep();
+        rest(x);
+        drain(x);
+        Base::add(Base::acc, x);
+#pragma unroll
+        for (int i = 0; i < parts * regs; ++i) {
+            Base::acc[i / regs][i % regs] = iso_add(y[i / regs][i % regs], x[i / regs][i % regs]);
+        }
+        Base::pin(Base::acc);
+    }
+
+    // A tile is let pass.
+    __device__ __forceinline__ void pass() {
+        Base::later.leave_all(Base::args);
+        clear();
+    }
+
+    __device__ __forceinline__ void end() {
+        Base::later.leave_all(Base::args);
+        if constexpr (Group::staged) {
+            if (leaves) {
+                leave_staged(here.waiting);
+            }
+        }
     }
 };
 
@@ -190,33 +483,33 @@ template <class Op, class Tile>
 ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRing ring,
                                   const IsoWgmmaTiles &tiles) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    using Later = IsoLater<Op, Plan::regs, Plan::kept, IsoGroupPlace>;
+    using Later = IsoGroupLater<Op, Plan::regs, Plan::kept>;
     using Where = IsoGroupWhere<Op, Tile>;
-    using Body = IsoWgmmaBody<Op, Tile, Where, Later>;
+    using Body = IsoGroupBody<Op, Tile, Where, Later>;
     int thread = threadIdx.x - 128, half = thread / 128;
     float4 *stack = (float4 *)args.gemm.workspace + thread +
                     (long long)blockIdx.x * Plan::far * (Plan::level_floats / 4);
-    unsigned near_stack = smem + Tile::stages * Plan::stage_bytes + thread * 16;
+    unsigned near = smem + Tile::stages * Plan::stage_bytes +
+                    thread / 32 * IsoGroupPlan<Op, Tile>::warp_bytes;
     int blocks = iso_ceil(args.gemm.leaf_begin[1] - args.gemm.leaf_begin[0], Plan::bk);
+    unsigned waiting = ring.full + 16 * Tile::stages + thread / 32 * 2 * Where::bytes;
     Later later;
+    Where where{args, tiles, waiting, 2 * waiting + Where::bytes, (int)blockIdx.x, 0, 0, 0, 0};
+    Body body{{args.gemm, ring, stack, 0, smem + half * 8192, smem + Plan::a_bytes, blocks, where,
+               later, {}}, where, near, -1, -1, false};
 #pragma unroll 1
-    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
-        int at, column;
-        tiles.at(t, at, column);
-        if (half > 0 && args.items[at].count <= 64 * half) {
-            later.leave_all(args.gemm);
+    while (where.followed()) {
+        if (!where.open()) {
+            body.pass();
             iso_group_skip<Tile::stages>(ring, Op::Tree::leaves * blocks);
             continue;
         }
-        Where where{args, tiles, t};
-        Body body{args.gemm, ring, stack, near_stack, smem + half * 8192, smem + Plan::a_bytes,
-                  blocks, where, later, {}};
         iso_tree_run<typename Op::Tree>(body);
         if constexpr (!Op::Tree::roots) {
             body.root(-1);
         }
     }
-    later.leave_all(args.gemm);
+    body.end();
 }
 
 template <class Op, class Tile>
@@ -238,8 +531,9 @@ ISO_INLINE void iso_group_init(const IsoGemmMaps &maps, const IsoRing &ring) {
 template <class Op, class Tile>
 ISO_INLINE void iso_gemm_group(const IsoGroupArgs &args, const IsoGemmMaps &maps) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    extern __shared__ unsigned char iso_dynamic[];
-    unsigned smem = (iso_shared(iso_dynamic) + 1023) & ~1023u;
+    // Aligned, so that what waits has the room that other kernels lose to that.
+    extern __shared__ __align__(1024) unsigned char iso_group_dynamic[];
+    unsigned smem = iso_shared(iso_group_dynamic);
     unsigned full = smem + Tile::stages * Plan::stage_bytes + Tile::near * Plan::level_floats * 4;
     IsoRing ring{full, full + 8 * Tile::stages, 0, 0};
     iso_group_init<Op, Tile>(maps, ring);

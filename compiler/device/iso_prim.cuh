@@ -162,6 +162,12 @@ ISO_INLINE void iso_shared_store4(unsigned dst, unsigned v) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(dst), "r"(v) : "memory");
 }
 
+ISO_INLINE unsigned iso_shared_load4(unsigned src) {
+    unsigned v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(src) : "memory");
+    return v;
+}
+
 ISO_INLINE void iso_shared_load16(unsigned (&v)[4], unsigned src) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])

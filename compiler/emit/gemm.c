@@ -539,7 +539,7 @@ static void emit_group(KernelText *k)
                     "const __grid_constant__ IsoGemmMaps maps";
     k->arguments = "IsoGroupArgs, IsoGemmMaps";
     k->threads = 128 * (1 + (gemm->tile_m + 63) / 64);
-    k->shared_bytes = wgmma_shared(gemm);
+    k->shared_bytes = wgmma_shared(gemm) + 128;
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_group_wgmma.cuh\n");
     writer_line(&k->body, "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d, %d>>(args, maps);",
@@ -553,7 +553,7 @@ void emit_order(KernelText *k)
     k->parameters = "const __grid_constant__ IsoOrderArgs args";
     k->arguments = "IsoOrderArgs";
     k->threads = 512;
-    k->shared_bytes = 16 * 513 * 8 + 514 * 8 + 128;
+    k->shared_bytes = 16 * 513 * 4 + 514 * 8 + 128;
     k->cluster = 8;
     k->bounds = "512";
     k->files = STR("iso_abi.cuh\niso_group_order.cuh\n");

@@ -8,6 +8,7 @@ enum {
     SHARED_MAX = 227 * 1024,  /* bytes that one CTA can have */
     SHARED_HALF = 113 * 1024, /* so that two CTAs share a multiprocessor */
     SHARED_HEAD = 1024,       /* of the wgmma kernel, before its stages */
+    SHARED_PLACES = 128,      /* of grouped products beside it: the places of a tile's rows */
     STREAM_ROWS = 64,         /* up to which the weights' way through the chip is all that counts */
     MULTIPROCESSORS = 132,
     STAGES_MAX = 6,
@@ -284,12 +285,18 @@ static void split_defaults(Planner *planner, i64 rows, const Part *part, Gemm *g
                                    wgmma_stage(gemm), STAGES_SHORT);
 }
 
+static i64 wgmma_head(const Gemm *gemm)
+{
+    return SHARED_HEAD + (gemm->grouped ? SHARED_PLACES : 0);
+}
+
 /* Values wait in shared memory as long as enough stages remain. */
 static void place_waiting(Planner *planner, Gemm *gemm)
 {
     int depth = postfix_depth(program_text(planner, gemm, gemm->fused));
     int few = gemm->stages ? gemm->stages : STAGES_FEW;
-    i64 room = SHARED_MAX - SHARED_HEAD, value = wgmma_value(gemm), stage = wgmma_stage(gemm);
+    i64 room = SHARED_MAX - wgmma_head(gemm), value = wgmma_value(gemm);
+    i64 stage = wgmma_stage(gemm);
     gemm->near = depth > 1 ? depth - 1 : 0;
     while (gemm->near && room - gemm->near * value < few * stage)
         gemm->near--;
@@ -431,7 +438,7 @@ static bool wgmma_room(Planner *planner, const Gemm *gemm)
 {
     bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
     i64 values = split ? split_values(gemm) : gemm->near * wgmma_value(gemm);
-    i64 need = SHARED_HEAD + gemm->stages * wgmma_stage(gemm) + values;
+    i64 need = wgmma_head(gemm) + gemm->stages * wgmma_stage(gemm) + values;
     return (gemm->stages >= 2 && need <= SHARED_MAX) ||
            plan_misfit(planner, "%d stages of this tile take %lld bytes of shared memory; at least "
                        "2 stages, at most %d bytes", gemm->stages, (long long)need, SHARED_MAX);

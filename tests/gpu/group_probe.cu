@@ -130,7 +130,8 @@ struct GroupSubject {
 template <class Op, class Tile> static void add(GroupSubject &s, const char *name) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     s.variant[s.count++] = GroupVariant{name, (const void *)probe_group<Op, Tile>, Tile::bm,
-                                        Tile::bn, Plan::threads, Plan::shared, Tile::tail,
+                                        Tile::bn, Plan::threads, IsoGroupPlan<Op, Tile>::shared,
+                                        Tile::tail,
                                         Plan::far * Plan::level_floats * 4};
 }
 
