@@ -270,6 +270,7 @@ static json_t *gemm_json(ManifestWriter *w, const Kernel *k)
     if (g->grouped) {
         put(w, object, "chosen", chosen_json(w, k));
         put(w, object, "order", integer(w->emitted->order));
+        put(w, object, "runs_on", json_boolean(g->runs_on));
     }
     put(w, object, "groups", groups_json(w, k));
     return object;

@@ -257,21 +257,21 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
 
     // The parts' columns lie side by side in a stage: one product takes all that it can, since each
     // reads its rows of A anew.
-    template <int Steps>
+    template <int Steps, int From = 0>
     __device__ __forceinline__ void block(float (&d)[parts][regs], bool first) {
         constexpr int n = Plan::joined * Tile::bn;
         constexpr unsigned a_step = Op::a_trans ? 2048 : 32, b_step = Op::b_trans ? 2048 : 32;
         unsigned offset = ring.stage * Plan::stage_bytes;
         unsigned long long a = iso_wgmma_desc(a_tile + offset, Op::a_trans ? 8192 : 16, 1024);
 #pragma unroll
-        for (int k = 0; k < Steps; ++k) {
+        for (int k = From; k < Steps; ++k) {
 #pragma unroll
             for (int p = 0; p < parts; p += Plan::joined) {
                 unsigned long long b = iso_wgmma_desc(b_tile + offset + p * Plan::b_bytes,
                                                       Op::b_trans ? 8192 : 16, 1024);
                 IsoWgmma<n, Op::f16, Op::a_trans, Op::b_trans>::step(
                     *(float (*)[n / 2])d[p], a + (k * a_step >> 4), b + (k * b_step >> 4),
-                    !(first && k == 0));
+                    !(first && k == From));
             }
         }
         iso_wgmma_commit();

@@ -11,11 +11,13 @@
 #include "iso_gemm_wgmma.cuh"
 
 // Room: see IsoWgmmaTile; the producers need registers too, and roots leave through more of them.
-template <int Bm, int Bn, int Stages, int Near = 0, int Tail = 4, int Room = 160>
+// Odd: blocks go on over the leaves' borders, and a leaf takes so many steps of 16 k more than whole
+// blocks; 0: a leaf has blocks of its own.
+template <int Bm, int Bn, int Stages, int Near = 0, int Tail = 4, int Room = 160, int Odd = 0>
 struct IsoGroupTile {
     static constexpr int bm = Bm, bn = Bn, stages = Stages, near = Near, tail = Tail;
     static constexpr int cluster = 1;
-    static constexpr int room = Room;
+    static constexpr int room = Room, odd = Odd;
     static constexpr bool gathered = true;
 };
 
@@ -30,6 +32,16 @@ template <class Op, class Tile> struct IsoGroupPlan {
     static constexpr int level_bytes = Op::parts * Wgmma::regs * 128;   // of one warp
     static constexpr int warp_bytes = Tile::near * level_bytes;
     static constexpr int shared = Wgmma::shared + ISO_GROUP_WAITING;
+    // What is loaded as one: a leaf, or all of them.
+    static constexpr int chains = Tile::odd ? 1 : Op::Tree::leaves;
+
+    // Elements of one, and blocks.
+    ISO_INLINE int length(const IsoGemmArgs &args) {
+        return (args.leaf_begin[1] - args.leaf_begin[0]) * (Op::Tree::leaves / chains);
+    }
+    ISO_INLINE int blocks(const IsoGemmArgs &args) {
+        return iso_ceil(length(args), Wgmma::bk);
+    }
 
     static_assert(!Op::a_trans, "rows are gathered whole");
     static_assert(Tile::stages >= 3, "stages");
@@ -114,7 +126,7 @@ template <class Op, class Tile>
 ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &maps, unsigned smem,
                                   IsoRing ring, const IsoWgmmaTiles &tiles) {
     using Plan = IsoGroupPlan<Op, Tile>;
-    int length = args.gemm.leaf_begin[1] - args.gemm.leaf_begin[0];
+    int length = Plan::length(args.gemm);
     IsoGroupRows<Op, Tile> rows{args, {}};
 #pragma unroll 1
     for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
@@ -124,7 +136,7 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
         IsoGroupItem item = args.items[at];
         rows.open(item);
 #pragma unroll 1
-        for (int leaf = 0; leaf < Op::Tree::leaves; ++leaf) {
+        for (int leaf = 0; leaf < Plan::chains; ++leaf) {
 #pragma unroll 1
             for (int k = 0; k < length; k += Plan::Wgmma::bk) {
                 unsigned stage = smem + ring.stage * Plan::Wgmma::stage_bytes;
@@ -255,38 +267,57 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     Where &here;
     unsigned near;                                  // the warp's own values that wait
     int waits;                                      // the level that acc is to be pushed to, or -1
-    int previous;                                   // the stage that products in flight read, or -1
+    int previous;                                   // the stage that products end with, or -1
     bool leaves;                                    // the tile before is where values wait
 
-    __device__ __forceinline__ void begin(float (&d)[parts][regs]) {
-        Base::await();
-        iso_forget(d);
+    // Steps of a block; when they are under way those before are waited for.
+    template <int From, int To>
+    __device__ __forceinline__ void portion(float (&d)[parts][regs], bool first) {
+        if constexpr (From == 0) {
+            Base::await();
+        }
+        if (first) {
+            iso_forget(d);
+        } else {
+            Base::pin(d);
+        }
         iso_wgmma_fence();
-        Base::template block<steps>(d, true);
+        Base::template block<To, From>(d, first);
         Base::pin(d);
         iso_wgmma_wait<1>();
         if (previous >= 0) {
             Base::release(previous);
         }
-        previous = Base::ring.stage;
-        Base::ring.template advance<Tile::stages>();
+        previous = To < (Tile::odd ? steps : 1) ? -1 : Base::ring.stage;
+        if constexpr (To == steps || !Tile::odd) {
+            Base::ring.template advance<Tile::stages>();
+        }
     }
 
-    __device__ __forceinline__ void rest(float (&d)[parts][regs]) {
-        int end = Tile::tail < steps ? Base::blocks - 1 : Base::blocks;
+    // The first block of the leaf with this index in its unit, and the others.
+    template <int Leaf> __device__ __forceinline__ void begin(float (&d)[parts][regs]) {
+        portion<Leaf * Tile::odd % steps, steps>(d, true);
+    }
+
+    template <int Leaf> __device__ __forceinline__ void rest(float (&d)[parts][regs]) {
+        constexpr int end = Leaf * Tile::odd % steps + Tile::odd;
+        constexpr int last = Tile::odd ? end % steps : Tile::tail % steps;
+        int whole = Base::blocks + (Tile::odd ? end / steps : last ? -1 : 0);
 #pragma unroll 1
-        for (int kb = 1; kb < end; ++kb) {
-            Base::template step<false, steps>(d, previous);
+        for (int kb = 1; kb < whole; ++kb) {
+            portion<0, steps>(d, false);
         }
-        if constexpr (Tile::tail < steps) {
-            Base::template step<false, Tile::tail>(d, previous);
+        if constexpr (last > 0) {
+            portion<0, last>(d, false);
         }
     }
 
     __device__ __forceinline__ void drain(float (&d)[parts][regs]) {
         iso_wgmma_wait<0>();
         Base::pin(d);
-        Base::release(previous);
+        if (previous >= 0) {
+            Base::release(previous);
+        }
         previous = -1;
     }
 
@@ -411,14 +442,14 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
 
     __device__ __forceinline__ void pair(int) {
         float left[parts][regs];
-        begin(left);
+        begin<0>(left);
         clear();
         here.keep();
         here.ask_item();
-        rest(left);
-        begin(Base::acc);
+        rest<0>(left);
+        begin<1>(Base::acc);
         here.ask_rows();
-        rest(Base::acc);
+        rest<1>(Base::acc);
         drain(Base::acc);
         Base::pin(left);
         Base::add(left, Base::acc);
@@ -426,22 +457,22 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
 
     __device__ __forceinline__ void quad(int) {
         float x[parts][regs], y[parts][regs];
-        begin(x);
+        begin<0>(x);
         clear();
         here.ask_item();
-        rest(x);
-        begin(y);
+        rest<0>(x);
+        begin<1>(y);
         here.ask_rows();
-        rest(y);
-        begin(Base::acc);
+        rest<1>(y);
+        begin<2>(Base::acc);
         Base::pin(x);
         Base::pin(y);
         Base::add(x, y);
-        rest(Base::acc);
-        begin(x);
+        rest<2>(Base::acc);
+        begin<3>(x);
         Base::pin(Base::acc);
         here.keep();
-        rest(x);
+        rest<3>(x);
         drain(x);
         Base::add(Base::acc, x);
 #pragma unroll
@@ -483,6 +514,7 @@ template <class Op, class Tile>
 ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRing ring,
                                   const IsoWgmmaTiles &tiles) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
+    using Group = IsoGroupPlan<Op, Tile>;
     using Later = IsoGroupLater<Op, Plan::regs, Plan::kept>;
     using Where = IsoGroupWhere<Op, Tile>;
     using Body = IsoGroupBody<Op, Tile, Where, Later>;
@@ -490,8 +522,9 @@ ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRi
     float4 *stack = (float4 *)args.gemm.workspace + thread +
                     (long long)blockIdx.x * Plan::far * (Plan::level_floats / 4);
     unsigned near = smem + Tile::stages * Plan::stage_bytes +
-                    thread / 32 * IsoGroupPlan<Op, Tile>::warp_bytes;
-    int blocks = iso_ceil(args.gemm.leaf_begin[1] - args.gemm.leaf_begin[0], Plan::bk);
+                    thread / 32 * Group::warp_bytes;
+    int leaf = args.gemm.leaf_begin[1] - args.gemm.leaf_begin[0];
+    int blocks = Tile::odd ? leaf / Plan::bk : iso_ceil(leaf, Plan::bk);
     unsigned waiting = ring.full + 16 * Tile::stages + thread / 32 * 2 * Where::bytes;
     Later later;
     Where where{args, tiles, waiting, 2 * waiting + Where::bytes, (int)blockIdx.x, 0, 0, 0, 0};
@@ -501,7 +534,7 @@ ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRi
     while (where.followed()) {
         if (!where.open()) {
             body.pass();
-            iso_group_skip<Tile::stages>(ring, Op::Tree::leaves * blocks);
+            iso_group_skip<Tile::stages>(ring, Group::chains * Group::blocks(args.gemm));
             continue;
         }
         iso_tree_run<typename Op::Tree>(body);

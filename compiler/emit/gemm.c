@@ -516,7 +516,7 @@ static void emit_wgmma(KernelText *k)
 static int tail_steps(const Gemm *gemm)
 {
     i64 leaf = gemm->leaf_hi[0] - gemm->leaf_lo[0];
-    return leaf > 64 && leaf % 64 ? (int)(leaf % 64 + 15) / 16 : 4;
+    return leaf > 64 && leaf % 64 && !gemm->runs_on ? (int)(leaf % 64 + 15) / 16 : 4;
 }
 
 /* Words of a thread's accumulators and waiting values (IsoWgmmaTile). The producers need registers
@@ -542,9 +542,11 @@ static void emit_group(KernelText *k)
     k->shared_bytes = wgmma_shared(gemm) + 128;
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_group_wgmma.cuh\n");
-    writer_line(&k->body, "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d, %d>>(args, maps);",
+    int odd = gemm->runs_on ? (int)(gemm->leaf_hi[0] - gemm->leaf_lo[0]) % 64 / 16 : 0;
+    writer_line(&k->body,
+                "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d, %d, %d>>(args, maps);",
                 gemm->tile_m, gemm->tile_n, gemm->stages, gemm->near, tail_steps(gemm),
-                group_room(k->kernel));
+                group_room(k->kernel), odd);
 }
 
 void emit_order(KernelText *k)

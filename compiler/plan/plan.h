@@ -137,6 +137,7 @@ typedef struct Gemm {
     KernelChoice kernel;
     LeafPlace leaves;
     int tile_m, tile_n, tile_k, stages;
+    bool runs_on;  /* grouped: blocks of k go on over the borders of leaves */
     int fused;     /* neighbouring leaves that a CTA joins in registers: 1, 2 or 4 */
     int near, far; /* waiting values of a CTA in shared memory, and in workspace (wgmma) */
     int cluster;   /* CTAs: with leaves across CTAs, one for each `fused` leaves of a tile;

@@ -525,6 +525,18 @@ static bool group_legal(Planner *planner, const Schedule *contract, const Part *
                        gemm->tile_m);
 }
 
+/* Blocks of k go on over the borders of leaves, which need not be theirs, where those that a CTA
+ * joins in registers end with a block. */
+static bool runs_on(Planner *planner, const Gemm *gemm)
+{
+    i64 length = gemm->leaf_hi[0] - gemm->leaf_lo[0];
+    Str text = program_text(planner, gemm, gemm->fused);
+    return gemm->fused > 1 && length > gemm->tile_k && length % 16 == 0 &&
+           length % gemm->tile_k && length * gemm->fused % gemm->tile_k == 0 &&
+           gemm->group[0].product[0].b_k_inner && !memchr(text.s, 'L', (size_t)text.n) &&
+           !(gemm->fused == 4 && memchr(text.s, 'P', (size_t)text.n));
+}
+
 static bool group_schedule(Planner *planner, const Schedule *contract, i64 rows, const Part *part,
                            Kernel *kernel)
 {
@@ -533,6 +545,7 @@ static bool group_schedule(Planner *planner, const Schedule *contract, i64 rows,
     if (!wgmma_takes(planner, gemm, part))
         return false;
     group_defaults(planner, rows, part, kernel);
+    gemm->runs_on = runs_on(planner, gemm);
     return group_legal(planner, contract, part, kernel) && wgmma_legal(planner, gemm);
 }
 

@@ -135,10 +135,9 @@ iso_status gemm_operand(const Launch *launch, int binding, bool k_inner, const M
 }
 
 /* With one leaf its own stride is never used, but it must still be a multiple of 16. */
-static unsigned long long leaf_step(const MfGemm *gemm, unsigned long long length)
+static unsigned long long leaf_step(unsigned long long leaves, unsigned long long length)
 {
-    return gemm->n_leaves > 1 ? length * 2
-                              : 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
+    return leaves > 1 ? length * 2 : 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
 }
 
 iso_status gemm_map(const Launch *launch, const Operand *operand, int box_rows, int64_t experts,
@@ -148,11 +147,15 @@ iso_status gemm_map(const Launch *launch, const Operand *operand, int box_rows, 
     const Driver *driver = launch->op->module->driver;
     unsigned long long length = (unsigned long long)(gemm->leaf_hi[0] - gemm->leaf_lo[0]);
     unsigned long long leaves = (unsigned long long)gemm->n_leaves;
+    if (gemm->runs_on) {
+        length *= leaves;
+        leaves = 1;
+    }
     unsigned long long rows = (unsigned long long)operand->rows, all = (unsigned long long)experts;
     unsigned long long step = (unsigned long long)operand->stride * 2;
     unsigned long long apart = (unsigned long long)expert_stride * 2;
     unsigned long long k_dims[] = {length, leaves, rows, all};
-    unsigned long long k_strides[] = {leaf_step(gemm, length), step, apart};
+    unsigned long long k_strides[] = {leaf_step(leaves, length), step, apart};
     unsigned long long r_dims[] = {rows, length, leaves, all};
     unsigned long long r_strides[] = {step, length * step, apart};
     unsigned k_box[] = {64, 1, (unsigned)box_rows, 1}, r_box[] = {64, 64, 1, 1};

@@ -217,8 +217,10 @@ static void read_gemm(Reader *r, json_t *object, MfSpec *spec)
         gemm->fold_values = (int)element_int(r, fold, 1, "fold", 1, 8);
     }
     read_chosen(r, object, spec);
-    if (gemm->grouped)
+    if (gemm->grouped) {
         gemm->order = (int)get_int(r, object, "order", 0, r->out->n_kernels - 1);
+        gemm->runs_on = get_bool(r, object, "runs_on");
+    }
     read_leaves(r, object, gemm);
     read_groups(r, object, spec);
 }

@@ -92,6 +92,7 @@ typedef struct MfGemm {
     int experts; /* grouped: the atom of which the rows have indices */
     int chosen;  /* grouped: binding of these */
     int order;   /* grouped: the kernel that sorts rows by them */
+    bool runs_on; /* grouped: blocks of k go on over the borders of leaves */
     int64_t leaf_lo[MF_MAX_LEAVES], leaf_hi[MF_MAX_LEAVES];
     int n_groups;
     MfGroup group[MF_MAX_GROUPS];

@@ -113,7 +113,7 @@ template <class Op> __global__ void group_reference(const __grid_constant__ Grou
 struct GroupVariant {
     const char *name;
     const void *kernel;
-    int bm, bn, threads, smem, tail, level_bytes;
+    int bm, bn, threads, smem, tail, odd, level_bytes;
 };
 
 struct GroupSubject {
@@ -131,7 +131,7 @@ template <class Op, class Tile> static void add(GroupSubject &s, const char *nam
     using Plan = IsoWgmmaPlan<Op, Tile>;
     s.variant[s.count++] = GroupVariant{name, (const void *)probe_group<Op, Tile>, Tile::bm,
                                         Tile::bn, Plan::threads, IsoGroupPlan<Op, Tile>::shared,
-                                        Tile::tail,
+                                        Tile::tail, Tile::odd,
                                         Plan::far * Plan::level_floats * 4};
 }
 
@@ -176,6 +176,12 @@ template <int Tail> static GroupSubject down(const char *name) {
     add<Plain<EighthQuads>, IsoGroupTile<32, 64, 16, 1, Tail>>(s, "32 x 64 by 4, 16");
     add<Plain<EighthQuads>, IsoGroupTile<16, 64, 18, 1, Tail>>(s, "16 x 64 by 4, 18");
     add<Plain<EighthQuads>, IsoGroupTile<16, 128, 9, 1, Tail>>(s, "16 x 128 by 4, 9");
+    if constexpr (Tail != 4) {
+        add<Plain<EighthQuads>, IsoGroupTile<128, 128, 5, 1, 4, 160, Tail>>(s, "128 x 128, on");
+        add<Plain<EighthPairs>, IsoGroupTile<128, 96, 4, 2, 4, 160, Tail>>(s, "128 x 96, on");
+        add<Plain<EighthQuads>, IsoGroupTile<32, 64, 16, 1, 4, 160, Tail>>(s, "32 x 64, on");
+        add<Plain<EighthQuads>, IsoGroupTile<16, 128, 9, 1, 4, 160, Tail>>(s, "16 x 128, on");
+    }
     add_dense<Plain<EighthQuads>, IsoWgmmaTile<128, 128, 5, 1, 2>>(s);
     return s;
 }
@@ -439,7 +445,8 @@ static void run_product(const GroupSubject &s, const GroupVariant &v, const Shap
     items = items < rows ? items : rows;
     for (int p = 0; p < s.parts; ++p) {
         args.gemm.group[0].b[p] = (const char *)args.gemm.group[0].b[p] + copy * copy_bytes;
-        encode(&maps.b[p], args.gemm.group[0].b[p], h.leaf, s.leaves, h.columns,
+        int chains = v.odd ? 1 : s.leaves;
+        encode(&maps.b[p], args.gemm.group[0].b[p], h.leaf * s.leaves / chains, chains, h.columns,
                h.leaf * s.leaves, h.own, c.q.b_expert[p], v.bn);
     }
     int tiles = items * ceil_div(h.columns, v.bn), grid = tiles < 132 ? tiles : 132;
@@ -468,8 +475,8 @@ static void run_dense(const GroupSubject &s, const Shape &h, const Case &c) {
 static int failures;
 
 static bool fits(const GroupVariant &v, const Shape &h) {
-    int tail = h.leaf > 64 && h.leaf % 64 ? ceil_div(h.leaf % 64, 16) : 4;
-    return v.tail == tail;
+    int odd = h.leaf > 64 ? ceil_div(h.leaf % 64, 16) : 0;
+    return v.odd ? v.odd == odd : v.tail == (odd ? odd : 4);
 }
 
 static void probe(const GroupSubject &s, const Shape &h, bool mutate) {
