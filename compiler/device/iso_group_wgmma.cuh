@@ -47,7 +47,38 @@ template <class Op, class Tile> struct IsoGroupPlan {
     static_assert(Tile::stages >= 3, "stages");
     static_assert(Wgmma::consumers <= 2, "bm: 16, 32, 64 or 128");
     static_assert(shared <= 232448, "too much shared memory");
+    static_assert(Wgmma::raster == 16, "the way of IsoGroupWalk");
     static_assert(!staged || 16 * pitch <= level_bytes, "a warp's part of a tile");
+};
+
+// A CTA's way through the tiles: as IsoWgmmaTiles has them, without its divisions.
+struct IsoGroupWalk {
+    const IsoWgmmaTiles &tiles;
+    int tile, sweep, place;                         // place: in its sweep
+
+    ISO_INLINE IsoGroupWalk make(const IsoWgmmaTiles &tiles) {
+        IsoGroupWalk walk{tiles, (int)blockIdx.x, 0, (int)blockIdx.x};
+        walk.settle();
+        return walk;
+    }
+    __device__ __forceinline__ bool there() const {
+        return tile < tiles.count();
+    }
+    __device__ __forceinline__ void advance() {
+        tile += gridDim.x;
+        place += gridDim.x;
+        settle();
+    }
+    __device__ __forceinline__ void settle() {
+        for (int all = tiles.raster * tiles.columns; place >= all; ++sweep) {
+            place -= all;
+        }
+    }
+    __device__ __forceinline__ void at(int &row, int &column) const {
+        int first = sweep * tiles.raster, left = tiles.rows - first;
+        column = left >= 16 ? place / 16 : place / left;
+        row = first + place - column * (left >= 16 ? 16 : left);
+    }
 };
 
 // Arrives when all copies that this thread has begun have come.
@@ -129,9 +160,9 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
     int length = Plan::length(args.gemm);
     IsoGroupRows<Op, Tile> rows{args, {}};
 #pragma unroll 1
-    for (int t = blockIdx.x; t < tiles.count(); t += gridDim.x) {
+    for (IsoGroupWalk walk = IsoGroupWalk::make(tiles); walk.there(); walk.advance()) {
         int at, column;
-        tiles.at(t, at, column);
+        walk.at(at, column);
         int group = iso_tile_group<Op>(args.gemm.group, Tile::bn, column);
         IsoGroupItem item = args.items[at];
         rows.open(item);
@@ -177,21 +208,21 @@ template <class Op, class Tile> struct IsoGroupWhere {
     static constexpr int words = 18, bytes = 4 * words;
 
     const IsoGroupArgs &args;
-    const IsoWgmmaTiles &tiles;
+    IsoGroupWalk ahead;                             // at the tile that is asked for
     unsigned waiting, both;                         // the warp's own words of this tile; sum of two
-    int ahead, step;                                // the tile that is asked for, what is done
+    int step;                                       // of asking
     int first, last, word;                          // of its warp
 
     __device__ __forceinline__ unsigned other() const {
         return both - waiting;
     }
     __device__ __forceinline__ bool followed() const {
-        return ahead < tiles.count();
+        return ahead.there();
     }
     __device__ __forceinline__ void ask_item() {
         if (step == 0 && followed()) {
             int at, warp = (threadIdx.x - 128) / 32;
-            tiles.at(ahead, at, word);
+            ahead.at(at, word);
             IsoGroupItem item = args.items[at];
             first = item.first + warp * 16;
             last = item.count - 1 - warp * 16;
@@ -224,7 +255,7 @@ template <class Op, class Tile> struct IsoGroupWhere {
         keep();
         __syncwarp();
         step = 0;
-        ahead += gridDim.x;
+        ahead.advance();
         waiting = other();
         return (int)iso_shared_load4(waiting + 68) >= -16 * (int)(threadIdx.x / 32 % 4);
     }
@@ -333,26 +364,37 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         return near + level * Group::level_bytes + i * 512 + threadIdx.x % 32 * 16;
     }
 
-    // What waits goes: the tile before to its rows, acc to the stack.
-    __device__ __forceinline__ void clear() {
-        if constexpr (Group::staged) {
+    // What waits goes, in quarters under as many products: the tile before to its rows, acc to the
+    // stack.
+    template <int Quarter> __device__ __forceinline__ void clear() {
+        constexpr int all = parts * regs / 4;
+        if constexpr (Group::staged && Quarter < 2) {
             if (leaves) {
-                leave_staged(here.other());
+                leave_staged<Quarter, 2>(here.other());
             }
         }
-        if (waits < 0) {
+        if (Quarter < 2 || waits < 0) {
             return;
         }
-        if (!nears(waits)) {
-            Base::push(waits);
-        } else {
+        if (nears(waits)) {
 #pragma unroll
-            for (int i = 0; i < parts * regs / 4; ++i) {
+            for (int i = (Quarter - 2) * all / 2; i < (Quarter - 1) * all / 2; ++i) {
                 const float *v = &Base::acc[i / (regs / 4)][i % (regs / 4) * 4];
                 iso_shared_store_f4(near_at(waits, i), make_float4(v[0], v[1], v[2], v[3]));
             }
+        } else if (Quarter == 3) {
+            Base::push(waits);
         }
-        waits = -1;
+        if (Quarter == 3) {
+            waits = -1;
+        }
+    }
+
+    __device__ __forceinline__ void clear_all() {
+        clear<0>();
+        clear<1>();
+        clear<2>();
+        clear<3>();
     }
 
     __device__ __forceinline__ void join(int level) {
@@ -397,15 +439,15 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         leaves = true;
     }
 
-    // And from there to where they are to be, of the tile whose words wait.
-    __device__ __forceinline__ void leave_staged(unsigned waiting) {
-        constexpr int chunks = Tile::bn / 8;
+    // And from there to where they are to be, of the tile whose words wait; a part of Parts.
+    template <int Part, int Parts> __device__ __forceinline__ void leave_staged(unsigned waiting) {
+        constexpr int chunks = Tile::bn / 8, times = iso_ceil(16 * chunks, 32);
         int column = (int)iso_shared_load4(waiting + 64), last = (int)iso_shared_load4(waiting + 68);
         int group = iso_tile_group<Op>(Base::args.group, Tile::bn, column);
         const IsoView &view = Base::args.group[group].result[0];
         unsigned short *out = (unsigned short *)view.ptr + column * Tile::bn;
 #pragma unroll
-        for (int i = 0; i < iso_ceil(16 * chunks, 32); ++i) {
+        for (int i = Part * times / Parts; i < (Part + 1) * times / Parts; ++i) {
             int n = i * 32 + threadIdx.x % 32, row = n / chunks, chunk = n % chunks;
             if (row < 16 && row <= last) {
                 unsigned words[4];
@@ -415,7 +457,7 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
             }
         }
         __syncwarp();
-        leaves = false;
+        leaves = Part + 1 < Parts;
     }
 
     __device__ __forceinline__ void root(int r) {
@@ -436,14 +478,14 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     }
 
     __device__ __forceinline__ void leaf(int) {
-        clear();
+        clear_all();
         Base::chain(Base::acc);
     }
 
     __device__ __forceinline__ void pair(int) {
         float left[parts][regs];
         begin<0>(left);
-        clear();
+        clear_all();
         here.keep();
         here.ask_item();
         rest<0>(left);
@@ -458,12 +500,15 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     __device__ __forceinline__ void quad(int) {
         float x[parts][regs], y[parts][regs];
         begin<0>(x);
-        clear();
+        clear<0>();
         here.ask_item();
         rest<0>(x);
+        clear<1>();
         begin<1>(y);
+        clear<2>();
         here.ask_rows();
         rest<1>(y);
+        clear<3>();
         begin<2>(Base::acc);
         Base::pin(x);
         Base::pin(y);
@@ -485,14 +530,14 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     // A tile is let pass.
     __device__ __forceinline__ void pass() {
         Base::later.leave_all(Base::args);
-        clear();
+        clear_all();
     }
 
     __device__ __forceinline__ void end() {
         Base::later.leave_all(Base::args);
         if constexpr (Group::staged) {
             if (leaves) {
-                leave_staged(here.waiting);
+                leave_staged<0, 1>(here.waiting);
             }
         }
     }
@@ -527,7 +572,7 @@ ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRi
     int blocks = Tile::odd ? leaf / Plan::bk : iso_ceil(leaf, Plan::bk);
     unsigned waiting = ring.full + 16 * Tile::stages + thread / 32 * 2 * Where::bytes;
     Later later;
-    Where where{args, tiles, waiting, 2 * waiting + Where::bytes, (int)blockIdx.x, 0, 0, 0, 0};
+    Where where{args, IsoGroupWalk::make(tiles), waiting, 2 * waiting + Where::bytes, 0, 0, 0, 0};
     Body body{{args.gemm, ring, stack, 0, smem + half * 8192, smem + Plan::a_bytes, blocks, where,
                later, {}}, where, near, -1, -1, false};
 #pragma unroll 1
