@@ -78,7 +78,8 @@
 //   block   128 * (1 + ceil(bm, 64)), 1, 1
 //   grid    min(multiprocessors, iso_group_items * sum over groups of ceil(columns, bn)); any
 //           smaller one is right too: CTAs loop over tiles
-//   workspace, shared   as iso_gemm_wgmma's with cluster 1; of shared ISO_GROUP_WAITING more
+//   workspace, shared   as iso_gemm_wgmma's with cluster 1; of shared ISO_GROUP_WAITING more, and
+//           bmp * (bn * 2 + 16) for several leaves that leave no roots and near = 0
 //   counters   none
 //   maps    a is not used; of b those of iso_gemm_wgmma with one dimension more, the outermost, of
 //           the experts that lie here, and boxes of one of them

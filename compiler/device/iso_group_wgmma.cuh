@@ -26,12 +26,15 @@ template <class Op, class Tile> struct IsoGroupPlan {
     static constexpr int sets = Tile::bm / 16;      // of 16 rows, which the producers load at once
     static constexpr int arrivals = 129;            // at a full stage: producers, the weights
     // A tile with several leaves leaves through the shared memory where its values have waited.
-    static constexpr bool staged = Op::wide && !Op::Tree::roots && Tile::near > 0 &&
-                                   Op::Tree::leaves > 1;
+    static constexpr bool stages = !Op::Tree::roots && Op::Tree::leaves > 1;
+    static constexpr bool staged = stages && Op::wide;
     static constexpr int pitch = Tile::bn * 2 + 16;         // of its rows there, in bytes
     static constexpr int level_bytes = Op::parts * Wgmma::regs * 128;   // of one warp
-    static constexpr int warp_bytes = Tile::near * level_bytes;
-    static constexpr int shared = Wgmma::shared + ISO_GROUP_WAITING;
+    static constexpr int warp_bytes =
+        Tile::near > 0 ? Tile::near * level_bytes : stages ? 16 * pitch : 0;
+    static constexpr int near_bytes = 4 * Wgmma::consumers * warp_bytes;
+    static constexpr int shared = Wgmma::shared + ISO_GROUP_WAITING +
+                                  (Tile::near > 0 ? 0 : near_bytes);
     // What is loaded as one: a leaf, or all of them.
     static constexpr int chains = Tile::odd ? 1 : Op::Tree::leaves;
 
@@ -48,7 +51,7 @@ template <class Op, class Tile> struct IsoGroupPlan {
     static_assert(Wgmma::consumers <= 2, "bm: 16, 32, 64 or 128");
     static_assert(shared <= 232448, "too much shared memory");
     static_assert(Wgmma::raster == 16, "the way of IsoGroupWalk");
-    static_assert(!staged || 16 * pitch <= level_bytes, "a warp's part of a tile");
+    static_assert(!staged || 16 * pitch <= warp_bytes, "a warp's part of a tile");
 };
 
 // A CTA's way through the tiles: as IsoWgmmaTiles has them, without its divisions.
@@ -609,10 +612,11 @@ ISO_INLINE void iso_group_init(const IsoGemmMaps &maps, const IsoRing &ring) {
 template <class Op, class Tile>
 ISO_INLINE void iso_gemm_group(const IsoGroupArgs &args, const IsoGemmMaps &maps) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
+    using Group = IsoGroupPlan<Op, Tile>;
     // Aligned, so that what waits has the room that other kernels lose to that.
     extern __shared__ __align__(1024) unsigned char iso_group_dynamic[];
     unsigned smem = iso_shared(iso_group_dynamic);
-    unsigned full = smem + Tile::stages * Plan::stage_bytes + Tile::near * Plan::level_floats * 4;
+    unsigned full = smem + Tile::stages * Plan::stage_bytes + Group::near_bytes;
     IsoRing ring{full, full + 8 * Tile::stages, 0, 0};
     iso_group_init<Op, Tile>(maps, ring);
     iso_grid_begin();

@@ -520,13 +520,14 @@ static int tail_steps(const Gemm *gemm)
 }
 
 /* Words of a thread's accumulators and waiting values (IsoWgmmaTile). The producers need registers
- * too, roots leave through more of them, and what reads tensors leaves at once. */
+ * too, roots leave through more of them, and so does what reads tensors. */
 static int group_room(const Kernel *kernel)
 {
     const Gemm *gemm = &kernel->gemm;
+    int sums = gemm->group[0].n_products * gemm->tile_n / 2;
     for (int i = 0; i < kernel->n_bindings; i++)
         if (kernel->bindings[i].group >= 0 && !kernel->bindings[i].result)
-            return gemm->group[0].n_products * gemm->tile_n / 2;
+            return sums + 32 < 128 ? sums + 32 : 128;
     return gemm->roots_out ? 136 : 160;
 }
 
@@ -539,7 +540,7 @@ static void emit_group(KernelText *k)
                     "const __grid_constant__ IsoGemmMaps maps";
     k->arguments = "IsoGroupArgs, IsoGemmMaps";
     k->threads = 128 * (1 + (gemm->tile_m + 63) / 64);
-    k->shared_bytes = wgmma_shared(gemm) + 128;
+    k->shared_bytes = wgmma_shared(gemm) + gemm_staging(gemm) + 128;
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_group_wgmma.cuh\n");
     int odd = gemm->runs_on ? (int)(gemm->leaf_hi[0] - gemm->leaf_lo[0]) % 64 / 16 : 0;

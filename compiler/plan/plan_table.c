@@ -96,6 +96,12 @@ static i64 wgmma_value(const Gemm *gemm)
     return (gemm->tile_m + 63) / 64 * 64 * (i64)gemm->tile_n * gemm->group[0].n_products * 4;
 }
 
+i64 gemm_staging(const Gemm *gemm)
+{
+    bool staged = gemm->grouped && !gemm->roots_out && gemm->n_leaves > 1 && !gemm->near;
+    return staged ? (gemm->tile_m + 63) / 64 * 64 * (i64)(gemm->tile_n * 2 + 16) : 0;
+}
+
 bool gemm_shares_b(const Gemm *gemm)
 {
     return gemm->leaves != LEAVES_ACROSS_CTAS && gemm->cluster > 1 &&
@@ -302,7 +308,7 @@ static void place_waiting(Planner *planner, Gemm *gemm)
         gemm->near--;
     gemm->far = (depth > 1 ? depth - 1 : 0) - gemm->near;
     if (!gemm->stages)
-        gemm->stages = stages_that_fit(room - gemm->near * value, stage,
+        gemm->stages = stages_that_fit(room - gemm->near * value - gemm_staging(gemm), stage,
                                        gemm->tile_m <= 64 ? STAGES_SHORT : STAGES_MAX);
 }
 
@@ -437,7 +443,8 @@ static bool stream_legal(Planner *planner, const Gemm *gemm)
 static bool wgmma_room(Planner *planner, const Gemm *gemm)
 {
     bool split = gemm->leaves == LEAVES_ACROSS_CTAS;
-    i64 values = split ? split_values(gemm) : gemm->near * wgmma_value(gemm);
+    i64 values = split ? split_values(gemm)
+                       : gemm->near * wgmma_value(gemm) + gemm_staging(gemm);
     i64 need = wgmma_head(gemm) + gemm->stages * wgmma_stage(gemm) + values;
     return (gemm->stages >= 2 && need <= SHARED_MAX) ||
            plan_misfit(planner, "%d stages of this tile take %lld bytes of shared memory; at least "
