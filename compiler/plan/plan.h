@@ -153,8 +153,8 @@ Str postfix_text(Arena *arena, const JoinProgram *program, bool roots, int fused
 int postfix_depth(Str text);
 /* Whether the CTAs of a cluster have neighbouring row tiles of the same columns. */
 bool gemm_shares_b(const Gemm *gemm);
-
-/* Bytes of shared memory through which the tiles of a grouped product leave, where no values wait. */
+/* Bytes of shared memory through which the tiles of a grouped product leave, where no values
+ * wait. */
 i64 gemm_staging(const Gemm *gemm);
 /* The text with L for each unit of `fused` leaves, and their number; more than MAX_LEAVES if some
  * unit is of another size. */

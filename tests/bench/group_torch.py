@@ -10,7 +10,7 @@ SHAPES = {"gate and up": (2048, 2 * 768), "down": (768, 2048)}     # k, columns
 
 
 def counts(tokens, zipf, generator):
-    """Rows of each expert: PICKS different ones for a token, uniform or with weights 1 / (i + 1)."""
+    """Rows of each expert: a token has PICKS different ones, uniform or by weights 1 / (i + 1)."""
     weight = torch.ones(EXPERTS) if not zipf else 1 / torch.arange(1, EXPERTS + 1)
     noise = -torch.log(torch.rand(tokens, EXPERTS, generator=generator)) / weight
     chosen = noise.topk(PICKS, largest=False).indices
@@ -47,10 +47,10 @@ def main():
                 x = torch.randn(tokens * PICKS, k, device="cuda", dtype=torch.bfloat16)
                 us, least, most = median_us(
                     lambda: torch._grouped_mm(x, w.transpose(-2, -1), offs=offsets))
-                touched = int((rows > 0).sum()) * k * columns * 2
-                flops = 2 * tokens * PICKS * k * columns
+                weights = int((rows > 0).sum()) * k * columns * 2 / us / 1e3
+                rate = 2 * tokens * PICKS * k * columns / us / 1e6
                 print(f"| {name} | {tokens} | {'zipf' if zipf else 'uniform'} | {us:.1f} "
-                      f"({least:.1f}-{most:.1f}) | {flops / us / 1e6:.0f} | {touched / us / 1e3:.0f} |")
+                      f"({least:.1f}-{most:.1f}) | {rate:.0f} | {weights:.0f} |")
 
 
 main()
