@@ -46,7 +46,8 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
         Op::parts == 1 && !iso_epilogue_reads<Op>() && !Tile::gathered;
     static constexpr int room = Tile::room + (plain ? 16 : 0) - Op::parts * regs;
     static constexpr int pieces = regs / 8, fit = room / piece_regs;
-    static constexpr int kept = !defers ? 0 : pieces < fit ? pieces : fit;
+    static constexpr int most = pieces - (Op::Tree::roots ? 2 : 0); // a root is twice as wide
+    static constexpr int kept = !defers ? 0 : most < fit ? most : fit;
     // What the CTAs of a cluster have in common, and how their tiles lie.
     static constexpr bool shares_b = Tile::cluster > 1 && Op::parts * Tile::bn > Tile::bm;
     static constexpr bool shares_a = Tile::cluster > 1 && !shares_b;
