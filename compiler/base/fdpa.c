@@ -1,3 +1,4 @@
+/* The tensor-core step of fdpa.h, written out and by rows, and the table of classes. */
 #include "fdpa.h"
 
 #include "fdpa_avx2.h"

@@ -70,7 +70,8 @@ static bool write_file(Pipeline *p, const char *path, Str bytes)
     const char *problem = file_write(path, bytes);
     if (!problem)
         return true;
-    diag_add(&p->diags, DIAG_CANNOT_WRITE, (Span){0}, "%s: %s", path, problem);
+    diag_add(&p->diags, DIAG_CANNOT_WRITE, (Span){0}, "%s: %s",
+             strcmp(path, "-") ? path : "standard output", problem);
     p->outcome = OUTCOME_USAGE;
     return false;
 }

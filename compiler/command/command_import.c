@@ -4,6 +4,7 @@
 #include "import/import.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static int import_file(const Options *o, Sources *sources, Diags *diags, Arena *arena)
@@ -21,7 +22,8 @@ static int import_file(const Options *o, Sources *sources, Diags *diags, Arena *
     problem = file_write(o->output ? o->output : "-", text_str(&text));
     if (!problem)
         return OUTCOME_OK;
-    diag_add(diags, DIAG_CANNOT_WRITE, (Span){0}, "%s: %s", o->output, problem);
+    diag_add(diags, DIAG_CANNOT_WRITE, (Span){0}, "%s: %s",
+             o->output && strcmp(o->output, "-") ? o->output : "standard output", problem);
     return OUTCOME_USAGE;
 }
 

@@ -169,7 +169,7 @@ static bool read_option(Options *o, int option, int argc, char **argv, Arena *ar
     case 'W': return read_warning(o, optarg, arena);
     case 'M': return read_deps(o, optarg, argc, argv);
     case LONG_EMIT: return read_emit(o, optarg);
-    case LONG_ARCH: o->arch = optarg; return true;
+    case LONG_ARCH: o->arch = optarg; return strcmp(optarg, "sm_90a") == 0;
     case LONG_LAYOUT: o->layout = optarg; return true;
     case LONG_DIAGNOSTICS: return read_diagnostics(o, optarg);
     case LONG_EXPLAIN: o->code = optarg; o->command = COMMAND_CODE; return true;
@@ -267,6 +267,7 @@ static const char *values_of(const Options *o, int option, Arena *arena)
                                 STR_FMT(diag_options(arena))).s;
     case 'M': return "D, or F and a file";
     case LONG_EMIT: return kinds_text(arena);
+    case LONG_ARCH: return "sm_90a, which the kernels are written for";
     case LONG_DIAGNOSTICS: return "text or json";
     case LONG_DEVICE:
         return o->command == COMMAND_RUN || o->command == COMMAND_SCORE ? "cpu or cuda"

@@ -1,3 +1,4 @@
+/* Lines, scopes and constants of the text that is emitted. */
 #include "writer.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* cuBLASLt, opened at run time, for products beside which ours are timed. */
 #include "cublas.h"
 
 #include <dlfcn.h>
