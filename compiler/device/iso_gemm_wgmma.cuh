@@ -293,6 +293,7 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         }
     }
 
+    // `previous`: the stage of the block in flight.
     template <bool Leaves, int Steps>
     __device__ __forceinline__ void step(float (&d)[parts][regs], int &previous) {
         await();
@@ -309,18 +310,37 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         ring.template advance<Tile::stages>();
     }
 
-    // A leaf's chain, one group of products kept in flight, under which the tile before leaves. The
-    // first block stands outside the loops: with its scale a constant 0, ptxas sees that nothing
-    // before it defines d, and does not serialise the products. A tail comes after another block.
-    __device__ __forceinline__ void chain(float (&d)[parts][regs]) {
-        constexpr int steps = Plan::bk / 16;
-        int end = Tile::tail < steps ? blocks - 1 : blocks;
+    // A leaf's chain keeps one group of products in flight. Its first block stands outside the
+    // loops: with its scale a constant 0, ptxas sees that nothing before it defines d, and does not
+    // serialise the products.
+    __device__ __forceinline__ void begin(float (&d)[parts][regs]) {
         await();
         pin(d);
         iso_wgmma_fence();
-        block<steps>(d, true);
-        int previous = ring.stage, kb = 1;
+        block<Plan::bk / 16>(d, true);
+    }
+
+    __device__ __forceinline__ void first(float (&d)[parts][regs], int &previous) {
+        begin(d);
+        previous = ring.stage;
         ring.template advance<Tile::stages>();
+    }
+
+    // The same while the last block of another leaf ends.
+    __device__ __forceinline__ void first_after(float (&before)[parts][regs],
+                                                float (&d)[parts][regs], int &previous) {
+        begin(d);
+        iso_wgmma_wait<1>();
+        pin(before);
+        release(previous);
+        previous = ring.stage;
+        ring.template advance<Tile::stages>();
+    }
+
+    // The other blocks, under which the tile before leaves. A tail comes after another block.
+    __device__ __forceinline__ void rest(float (&d)[parts][regs], int &previous) {
+        constexpr int steps = Plan::bk / 16;
+        int kb = 1, end = Tile::tail < steps ? blocks - 1 : blocks;
 #pragma unroll 1
         for (; kb < end && later.left > 0; ++kb) {
             step<true, steps>(d, previous);
@@ -332,9 +352,19 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         if constexpr (Tile::tail < steps) {
             step<false, Tile::tail>(d, previous);
         }
+    }
+
+    __device__ __forceinline__ void last(float (&d)[parts][regs], int previous) {
         iso_wgmma_wait<0>();
         pin(d);
         release(previous);
+    }
+
+    __device__ __forceinline__ void chain(float (&d)[parts][regs]) {
+        int previous;
+        first(d, previous);
+        rest(d, previous);
+        last(d, previous);
     }
 
     __device__ __forceinline__ void leaf(int) {
@@ -354,19 +384,30 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
     }
 
     __device__ __forceinline__ void pair(int) {
+        int previous;
         float left[parts][regs];
-        chain(left);
-        chain(acc);
+        first(left, previous);
+        rest(left, previous);
+        first_after(left, acc, previous);
+        rest(acc, previous);
+        last(acc, previous);
         add(left, acc);
     }
 
+    // A leaf begins before the one before it has ended, and sums are joined under its products.
     __device__ __forceinline__ void quad(int) {
+        int previous;
         float left[parts][regs], third[parts][regs];
-        chain(third);
-        chain(left);
-        add(third, left);
-        chain(third);
-        chain(acc);
+        first(acc, previous);
+        rest(acc, previous);
+        first_after(acc, left, previous);
+        rest(left, previous);
+        first_after(left, third, previous);
+        add(acc, left);
+        rest(third, previous);
+        first_after(third, acc, previous);
+        rest(acc, previous);
+        last(acc, previous);
         add(third, acc);
         add(left, acc);
     }
