@@ -15,6 +15,9 @@
 //       template <bool Pairs> static __device__ void store(
 //           int group, const IsoGemmGroup &g, int row, int col, int valid,
 //           const Sum (&sum)[parts], const Inputs &in);
+//       static __device__ bool eights(int group, const IsoGemmGroup &g);
+//       static __device__ void load_eight(
+//           int group, const IsoGemmGroup &g, int row, int col, Inputs *in);
 //       static constexpr bool wide;
 //       static __device__ unsigned value0(
 //           int group, const IsoGemmGroup &g, int row, int col,
@@ -25,7 +28,9 @@
 // 2, col is even and pairs(group, g) said that every view takes a pair in one access. All loads of
 // a bundle of pairs come before its stores, so that they wait for memory together. A wide Op has
 // one result of two bytes, of which value0 gives the pair that store would store; the kernel may
-// then store several pairs at once. An Op whose tree leaves roots derives from IsoNoEpilogue.
+// then store several pairs at once. load_eight, where it exists, loads four pairs from column col
+// on, a multiple of 8, where eights(group, g) said that every view has them in one word. An Op
+// whose tree leaves roots derives from IsoNoEpilogue.
 #ifndef ISO_GEMM_CUH
 #define ISO_GEMM_CUH
 
@@ -64,6 +69,15 @@ ISO_INLINE bool iso_view_pairs(const IsoView &v, int axes, int inner) {
     bool fits = ((unsigned long long)v.ptr & 3) == 0;
     for (int i = 0; i < axes; ++i) {
         fits = fits && (i == inner ? v.stride[i] == 1 : (v.stride[i] & 1) == 0);
+    }
+    return fits;
+}
+
+// Whether eight of them from a multiple of 8 on are one aligned word.
+ISO_INLINE bool iso_view_eights(const IsoView &v, int axes, int inner) {
+    bool fits = ((unsigned long long)v.ptr & 15) == 0;
+    for (int i = 0; i < axes; ++i) {
+        fits = fits && (i == inner ? v.stride[i] == 1 : (v.stride[i] & 7) == 0);
     }
     return fits;
 }

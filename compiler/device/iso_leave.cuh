@@ -37,11 +37,23 @@ template <class Op> ISO_CONSTEXPR bool iso_epilogue_reads() {
     return sizeof(typename Op::Inputs) >= 4;
 }
 
+// Whether the Op's inputs for eight neighbouring columns are words of 16 bytes: then the four lanes
+// exchange rounded sums before they meet the inputs, else results after.
+template <class Op, class = void> struct IsoReadsEights {
+    static constexpr bool value = false;
+};
+template <class Op>
+struct IsoReadsEights<Op, typename IsoExists<decltype(&Op::load_eight)>::Type> {
+    static constexpr bool value = true;
+};
+
 template <class Op, class Place>
 ISO_INLINE bool iso_leaves_wide(const Place &at, const IsoGemmGroup &g) {
     if constexpr (Op::Tree::roots) {
         return at.whole && (((unsigned long long)g.roots & 15) | (g.root_stride & 3) |
                             (g.root_row_stride & 3)) == 0;
+    } else if constexpr (IsoReadsEights<Op>::value) {
+        return at.whole && Op::eights(at.group, g) && iso_leave_wide(g);
     } else {
         return at.whole && iso_leave_pairs<Op>(at.group, g) && iso_leave_wide(g);
     }
@@ -70,24 +82,48 @@ ISO_INLINE void iso_leave_root(const IsoGemmGroup &g, const Place &at, int root,
     }
 }
 
-// Four pairs of one row, eight columns apart; a row that does not exist takes the place of one
-// that does.
+// What four pairs of one row, eight columns apart, read, for the lane that will finish them; a row
+// that does not exist takes the place of one that does.
+template <class Op, class Place>
+ISO_INLINE void iso_leave_ask(const IsoGemmGroup &g, const Place &at, int half, int col,
+                              typename Op::Inputs *in) {
+    if constexpr (IsoReadsEights<Op>::value) {
+        Op::load_eight(at.group, g, at.near_row(half), col + threadIdx.x % 4 * 6, in);
+    } else if constexpr (!Op::Tree::roots) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            iso_leave_load<Op, true>(at.group, g, at.near_row(half), col + 8 * j, in[j]);
+        }
+    }
+}
+
 template <class Op, class Place>
 ISO_INLINE void iso_leave_eights(const IsoGemmGroup &g, const Place &at, int half, int col,
                                  const typename Op::Sum (&sums)[Op::parts][4],
-                                 const typename Op::Inputs (&in)[4]) {
+                                 const typename Op::Inputs *in) {
+    constexpr bool early = IsoReadsEights<Op>::value;
+    int quad = threadIdx.x % 4, first = early ? col + 6 * quad : col, apart = early ? 2 : 8;
+    typename Op::Sum mine[Op::parts][4];
     unsigned words[4];
-    int quad = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 4 * Op::parts; ++i) {
+        mine[i / 4][i % 4] = sums[i / 4][i % 4];
+    }
+    if constexpr (early) {
+        iso_quad_transpose(mine[0]);
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
         typename Op::Sum sum[Op::parts];
 #pragma unroll
         for (int p = 0; p < Op::parts; ++p) {
-            sum[p] = sums[p][j];
+            sum[p] = mine[p][j];
         }
-        words[j] = Op::value0(at.group, g, at.near_row(half), col + 8 * j, sum, in[j]);
+        words[j] = Op::value0(at.group, g, at.near_row(half), first + apart * j, sum, in[j]);
     }
-    iso_quad_transpose(words);
+    if constexpr (!early) {
+        iso_quad_transpose(words);
+    }
     if (at.lives(half)) {
         unsigned short *out =
             (unsigned short *)g.result[0].ptr + at.row(half) * g.result[0].stride[0];
@@ -156,10 +192,8 @@ template <class Op, int Regs> struct IsoLeave {
         for (int done = 0; done < Regs; done += bundle) {
             typename Op::Inputs in[bundle / 8][4];
 #pragma unroll
-            for (int i = 0; i < bundle / 2 && !Op::Tree::roots; ++i) {
-                int col = at.col0 + 2 * done + i / 8 * 32 + i % 4 * 8;
-                iso_leave_load<Op, true>(at.group, g, at.near_row(i / 4 % 2), col,
-                                         in[i / 4][i % 4]);
+            for (int set = 0; set < bundle / 8; ++set) {
+                iso_leave_ask<Op>(g, at, set % 2, at.col0 + 2 * done + set / 2 * 32, in[set]);
             }
 #pragma unroll
             for (int set = 0; set < bundle / 8; ++set) {
@@ -212,10 +246,7 @@ template <class Op, int Regs, int Kept, class Place = IsoPlace> struct IsoLater 
         if constexpr (Op::Tree::roots) {
             iso_leave_root<Op>(g, at, 0, half, at.col0, sums);
         } else {
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                iso_leave_load<Op, true>(at.group, g, at.near_row(half), at.col0 + 8 * j, in[j]);
-            }
+            iso_leave_ask<Op>(g, at, half, at.col0, in);
             iso_leave_eights<Op>(g, at, half, at.col0, sums, in);
         }
     }

@@ -297,6 +297,13 @@ ISO_INLINE void iso_store16(void *to, const unsigned (&v)[4]) {
                  : "memory");
 }
 
+ISO_INLINE void iso_load16(const void *from, unsigned (&v)[4]) {
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+
 // Two neighbours of 2 bytes each, `step` elements apart. Pairs: both exist, in one 4-byte word;
 // otherwise only the first `valid` are touched and the other reads as 0.
 template <bool Pairs>

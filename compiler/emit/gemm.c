@@ -82,8 +82,9 @@ typedef struct Epilogue {
     int index;  /* of the group */
     int prefix; /* of its inputs' names; groups that do the same have one */
     GroupBindings touched;
-    Writer fields, load, value, store;
-    Text pairs;
+    Writer fields, load, eight, value, store;
+    Text pairs, eights;
+    bool in_eights; /* what it reads can be loaded for eight columns at once */
     ExprScope row, element; /* of one row; of column col + i */
 } Epilogue;
 
@@ -188,6 +189,29 @@ static Str looked_up(Epilogue *e, int i, int binding, Str read)
                       STR_FMT(read));
 }
 
+/* Input i of the four pairs of eight columns. */
+static void write_eight(Epilogue *e, int i, const Binding *bound, const Tensor *tensor, Str from)
+{
+    if (bound->lookup >= 0 || tensor->index_of || (bound->has[1] && tensor->type == DT_F32)) {
+        e->in_eights = false;
+        return;
+    }
+    if (bound->has[1]) {
+        text_printf(&e->eights, "%siso_view_eights(g.operand[%d], 2, 1)",
+                    e->eights.n ? " && " : "", i);
+        writer_line(&e->eight, "unsigned word%d[4];", i);
+        writer_line(&e->eight, "iso_load16(%.*s, word%d);", STR_FMT(from), i);
+    } else {
+        writer_line(&e->eight, "const %s word%d = *(%.*s);", expr_held(tensor->type), i,
+                    STR_FMT(from));
+    }
+    writer_line(&e->eight, "#pragma unroll");
+    writer_open(&e->eight, "for (int i = 0; i < 4; ++i)");
+    writer_line(&e->eight, "in[i].in%d_%d = word%d%s;", e->prefix, i, i,
+                bound->has[1] ? "[i]" : "");
+    writer_close(&e->eight, "");
+}
+
 static void write_input(Epilogue *e, int i)
 {
     int binding = e->touched.operand[i];
@@ -196,6 +220,7 @@ static void write_input(Epilogue *e, int i)
     bool f32 = tensor->type == DT_F32, pair = bound->has[1];
     Str from = address(e, "operand", i, binding);
     Arena *arena = e->k->arena;
+    write_eight(e, i, bound, tensor, from);
     if (bound->lookup >= 0)
         from = str_format(arena, "%.*s + at%d", STR_FMT(from), i);
     if (!pair) {
@@ -312,9 +337,11 @@ static void build_epilogue(KernelText *k, int index, int prefix, Epilogue *e)
     list_bindings(k->kernel, group, &e->touched, k->arena);
     writer_init(&e->fields, k->arena);
     writer_init(&e->load, k->arena);
+    writer_init(&e->eight, k->arena);
     writer_init(&e->value, k->arena);
     writer_init(&e->store, k->arena);
-    e->pairs.arena = k->arena;
+    e->pairs.arena = e->eights.arena = k->arena;
+    e->in_eights = e->touched.n_operands > 0 && group->n_products == 1;
     e->row = (ExprScope){.w = &e->value, .census = &k->census, .input = row_input, .user = e};
     e->element = (ExprScope){.w = &e->value, .outer = &e->row, .census = &k->census,
                              .input = element_input, .user = e};
@@ -393,10 +420,42 @@ static void write_sum(Writer *w, DType packed)
     writer_close(w, "");
 }
 
+/* A function of the group that says how its views lie. */
+static void write_question(Writer *w, const Epilogue *e, int n, const char *name, size_t text)
+{
+    writer_open(w, "ISO_INLINE bool %s(int group, const IsoGemmGroup &g)", name);
+    for (int i = 0; i < n; i++) {
+        Str answer = text_str((const Text *)((const char *)&e[i] + text));
+        if (i + 1 < n)
+            writer_line(w, "if (group == %d) return %.*s;", i, STR_FMT(answer));
+        else
+            writer_line(w, "return %.*s;", STR_FMT(answer));
+    }
+    writer_close(w, "");
+}
+
+static void write_loads(KernelText *k, const Epilogue *e, int n)
+{
+    static const char parameters[] = "int group, const IsoGemmGroup &g, int row, int col, ";
+    Writer *w = &k->head;
+    bool eights = is_wide(k) && packed_sums(k) != DT_F32;
+    for (int i = 0; i < n; i++)
+        eights = eights && e[i].in_eights && e[i].eights.n;
+    write_question(w, e, n, "pairs", offsetof(Epilogue, pairs));
+    writer_line(w, "template <bool Pairs>");
+    writer_open(w, "ISO_INLINE void load(%sint valid, Inputs &in)", parameters);
+    insert_groups(w, e, n, offsetof(Epilogue, load));
+    writer_close(w, "");
+    if (!eights)
+        return;
+    write_question(w, e, n, "eights", offsetof(Epilogue, eights));
+    writer_open(w, "ISO_INLINE void load_eight(%sInputs *in)", parameters);
+    insert_groups(w, e, n, offsetof(Epilogue, eight));
+    writer_close(w, "");
+}
+
 static void write_epilogues(KernelText *k)
 {
-    static const char parameters[] =
-        "int group, const IsoGemmGroup &g, int row, int col, int valid";
     Writer *w = &k->head;
     Epilogue e[MAX_GROUPS];
     int n = build_epilogues(k, e);
@@ -405,17 +464,7 @@ static void write_epilogues(KernelText *k)
     for (int i = 0; i < n; i++)
         writer_insert(w, text_str(&e[i].fields.text));
     writer_close(w, ";");
-    writer_open(w, "ISO_INLINE bool pairs(int group, const IsoGemmGroup &g)");
-    for (int i = 0; i < n; i++)
-        if (i + 1 < n)
-            writer_line(w, "if (group == %d) return %.*s;", i, STR_FMT(text_str(&e[i].pairs)));
-        else
-            writer_line(w, "return %.*s;", STR_FMT(text_str(&e[i].pairs)));
-    writer_close(w, "");
-    writer_line(w, "template <bool Pairs>");
-    writer_open(w, "ISO_INLINE void load(%s, Inputs &in)", parameters);
-    insert_groups(w, e, n, offsetof(Epilogue, load));
-    writer_close(w, "");
+    write_loads(k, e, n);
     write_results(w, e, n, is_wide(k));
 }
 
