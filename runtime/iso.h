@@ -195,6 +195,8 @@ iso_status iso_cache_write(const iso_module *module, const iso_cache_rows *what,
 typedef struct iso_run {
     int64_t rows;
     int schedule;
+    int settled; /* not 0: the tensors without rows (weights) were written by what had ended when
+                    this run was enqueued; products may load them while what is before still runs */
     const int32_t *rows_device;
     const int32_t *positions; /* of each row of this rank, where a table is indexed by them */
     const int32_t *sequences; /* likewise; NULL where no tensor of the op has such an axis */

@@ -162,6 +162,8 @@ typedef struct IsoGemmArgs {
     const int *rows_dev;                    // live rows, on the device, or null for all of rows;
                                             // rows beyond are computed by nobody and not written
     int rows;                               // rows of the tensors, and so the most live rows
+    int settled;                            // not 0: the columns' operands were written by what had
+                                            // ended when this was launched
     int leaves;                             // leaves this rank owns: the program's
     int leaf_begin[ISO_GEMM_LEAVES + 1];    // leaf l is k in [leaf_begin[l], leaf_begin[l + 1]),
                                             // counted in the operands as they lie here

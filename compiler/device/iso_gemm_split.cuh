@@ -113,15 +113,18 @@ struct IsoSplitPlace {
 
 template <class Op, class Tile>
 ISO_INLINE void iso_split_produce(const IsoGemmArgs &args, const IsoGemmMaps &maps, unsigned smem,
-                                  IsoRing ring, const IsoSplitPlace &at) {
+                                  IsoRing ring, const IsoSplitPlace &at, int early) {
     using Plan = IsoSplitPlan<Op, Tile>;
     constexpr int bk = Plan::Wgmma::bk;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], bk);
     int leaf0 = iso_cluster_rank() * Tile::fused, bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
+    int leaf = leaf0 + early / blocks, kb = early % blocks;
+    bool once = iso_uniform(threadIdx.x / 32) == 0 && iso_elect();
+    ring.template skip<Tile::stages>(early);
 #pragma unroll 1
     for (int row = blockIdx.z; row < at.tiles; row += gridDim.z) {
-        for (int leaf = leaf0; threadIdx.x == 0 && leaf < leaf0 + Tile::fused; ++leaf) {
-            for (int kb = 0; kb < blocks; ++kb) {
+        for (; once && leaf < leaf0 + Tile::fused; ++leaf, kb = 0) {
+            for (; kb < blocks; ++kb) {
                 iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                 iso_wgmma_fill<Op, Tile>(maps, smem + ring.stage * Plan::Wgmma::stage_bytes,
                                          ring.full + 8 * ring.stage, bytes, at.group,
@@ -130,6 +133,7 @@ ISO_INLINE void iso_split_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
                 ring.template advance<Tile::stages>();
             }
         }
+        leaf = leaf0;
         if (row + gridDim.z < at.tiles) {
             __syncwarp();
             iso_cluster_sync();         // the values are taken
@@ -159,7 +163,7 @@ ISO_INLINE void iso_split_consume(const IsoGemmArgs &args, unsigned smem, unsign
     using Plan = IsoSplitPlan<Op, Tile>;
     using Never = IsoLater<Op, Plan::Wgmma::regs, 0>;
     using Body = IsoWgmmaBody<Op, Tile, IsoSplitPlace, Never>;
-    int thread = threadIdx.x - 128, half = thread / 128;
+    int thread = threadIdx.x - 128, half = iso_uniform(threadIdx.x / 128) - 1;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::Wgmma::bk);
     int col0 = at.column * Tile::bn + thread % 4 * 2;
     const IsoGemmGroup &g = args.group[at.group];
@@ -214,17 +218,25 @@ ISO_INLINE void iso_gemm_split(const IsoGemmArgs &args, const IsoGemmMaps &maps)
     iso_ring_init<Op, Tile::stages>(maps, ring, 4 * Plan::Wgmma::consumers);
     __syncthreads();
     iso_cluster_start();
-    iso_grid_begin();
-    IsoSplitPlace at{0, (int)blockIdx.x / Plan::ctas, iso_live_rows(args.rows_dev, args.rows), 0};
+    iso_grid_open();
+    IsoSplitPlace at{0, (int)blockIdx.x / Plan::ctas, 0, 0};
     at.group = iso_tile_group<Op>(args.group, Tile::bn, at.column);
+    IsoEarly<Op, Tile> early{0, 0, 1};
+    if (args.settled) {
+        early = IsoEarly<Op, Tile>::columns(args, maps, smem, ring, at.group, at.column * Tile::bn,
+                                            iso_cluster_rank() * Tile::fused, Tile::fused);
+    }
+    iso_grid_wait();
+    at.rows = iso_live_rows(args.rows_dev, args.rows);
     at.tiles = iso_ceil(at.rows, Tile::bm);
+    early.rows(maps, smem, ring, blockIdx.z * Tile::bm, (int)blockIdx.z < at.tiles);
     constexpr int consumers = Plan::Wgmma::consumers;
     constexpr int registers = iso_wgmma_registers(consumers, Plan::live);
-    if (threadIdx.x < 128) {
+    if (iso_uniform(threadIdx.x / 32) < 4) {
         if constexpr (registers > 0) {
             iso_registers_shrink<iso_wgmma_registers_kept(consumers, Plan::live)>();
         }
-        iso_split_produce<Op, Tile>(args, maps, smem, ring, at);
+        iso_split_produce<Op, Tile>(args, maps, smem, ring, at, early.stages);
     } else {
         if constexpr (registers > 0) {
             iso_registers_grow<registers>();

@@ -135,6 +135,11 @@ struct IsoRing {
             phase ^= 1;
         }
     }
+    // From the first stage on; n: Stages at most.
+    template <int Stages> __device__ __forceinline__ void skip(int n) {
+        stage = n == Stages ? 0 : n;
+        phase = n == Stages;
+    }
 };
 
 template <class Op, int Stages>
@@ -178,11 +183,22 @@ ISO_INLINE void iso_wgmma_fill_b(const IsoTensorMap *map, unsigned dst, unsigned
     }
 }
 
+// All columns of a stage.
 template <class Op, class Tile>
-ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int bytes,
-                               int group, int row0, int col0, int k0, int leaf) {
+ISO_INLINE void iso_wgmma_fill_columns(const IsoGemmMaps &maps, unsigned smem, unsigned bar,
+                                       int group, int col0, int k0, int leaf) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    iso_mbar_expect(bar, bytes);
+#pragma unroll
+    for (int p = 0; p < Op::parts; ++p) {
+        iso_wgmma_fill_b<Op, Tile>(&maps.b[group * Op::parts + p],
+                                   smem + Plan::a_bytes + p * Plan::b_bytes, bar, k0, leaf, col0);
+    }
+}
+
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_fill_rows(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int row0,
+                                    int k0, int leaf) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
     if constexpr (Op::a_trans) {
 #pragma unroll
         for (int i = 0; i < Tile::bm / 64; ++i) {
@@ -196,26 +212,74 @@ ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned 
     } else {
         iso_tma_load_3d(smem, &maps.a, bar, k0, leaf, row0);
     }
-#pragma unroll
-    for (int p = 0; p < Op::parts; ++p) {
-        iso_wgmma_fill_b<Op, Tile>(&maps.b[group * Op::parts + p],
-                                   smem + Plan::a_bytes + p * Plan::b_bytes, bar, k0, leaf, col0);
-    }
 }
 
 template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int bytes,
+                               int group, int row0, int col0, int k0, int leaf) {
+    iso_mbar_expect(bar, bytes);
+    iso_wgmma_fill_rows<Op, Tile>(maps, smem, bar, row0, k0, leaf);
+    iso_wgmma_fill_columns<Op, Tile>(maps, smem, bar, group, col0, k0, leaf);
+}
+
+// The first stages of a CTA, whose columns are loaded before what comes before has ended. A thread
+// loads them, before it becomes the producer.
+template <class Op, class Tile> struct IsoEarly {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    int stages, leaf0, blocks;
+
+    __device__ __forceinline__ int leaf(int stage) const {
+        return leaf0 + stage / blocks;
+    }
+    __device__ __forceinline__ int k(int stage) const {
+        return stage % blocks * Plan::bk;
+    }
+    ISO_INLINE IsoEarly columns(const IsoGemmArgs &args, const IsoGemmMaps &maps, unsigned smem,
+                                const IsoRing &ring, int group, int col0, int leaf0, int leaves) {
+        int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
+        int all = leaves * blocks, bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
+        IsoEarly early{all < Tile::stages ? all : Tile::stages, leaf0, blocks};
+        if (iso_uniform(threadIdx.x / 32) == 0 && iso_elect()) {
+            for (int s = 0; s < early.stages; ++s) {
+                iso_mbar_expect(ring.full + 8 * s, bytes);
+                iso_wgmma_fill_columns<Op, Tile>(maps, smem + s * Plan::stage_bytes,
+                                                 ring.full + 8 * s, group, col0, early.k(s),
+                                                 early.leaf(s));
+            }
+        }
+        return early;
+    }
+    // Where the tile does not exist, what was asked for must come before the CTA ends.
+    __device__ __forceinline__ void rows(const IsoGemmMaps &maps, unsigned smem,
+                                         const IsoRing &ring, int row0, bool exists) const {
+        if (stages == 0 || iso_uniform(threadIdx.x / 32) != 0 || !iso_elect()) {
+            return;
+        }
+        for (int s = 0; s < stages; ++s) {
+            iso_wgmma_fill_rows<Op, Tile>(maps, smem + s * Plan::stage_bytes, ring.full + 8 * s,
+                                          row0, k(s), leaf(s));
+        }
+        for (int s = 0; s < stages && !exists; ++s) {
+            iso_mbar_wait(ring.full + 8 * s, 0);
+        }
+    }
+};
+
+template <class Op, class Tile>
 ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &maps, unsigned smem,
-                                  IsoRing ring, const IsoWgmmaTiles &tiles) {
+                                  IsoRing ring, const IsoWgmmaTiles &tiles, int early) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::bk);
     int bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
+    int leaf = early / blocks, kb = early % blocks;
+    ring.template skip<Tile::stages>(early);
     for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
         int row, column;
         tiles.template own<Plan>(t, row, column);
         int group = iso_tile_group<Op>(args.group, Tile::bn, column);
         int col0 = iso_tile_column<Op, Tile::bn>(column);
-        for (int leaf = 0; leaf < Op::Tree::leaves; ++leaf) {
-            for (int kb = 0; kb < blocks; ++kb) {
+        for (; leaf < Op::Tree::leaves; ++leaf, kb = 0) {
+            for (; kb < blocks; ++kb) {
                 iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                 iso_wgmma_fill<Op, Tile>(maps, smem + ring.stage * Plan::stage_bytes,
                                          ring.full + 8 * ring.stage, bytes, group, row * Tile::bm,
@@ -223,6 +287,7 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
                 ring.template advance<Tile::stages>();
             }
         }
+        leaf = 0;
     }
     // The others' last releases must find this CTA's barriers still there.
     for (int s = 0; Tile::cluster > 1 && s < Tile::stages; ++s) {
@@ -263,12 +328,13 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         constexpr int n = Plan::joined * Tile::bn;
         constexpr unsigned a_step = Op::a_trans ? 2048 : 32, b_step = Op::b_trans ? 2048 : 32;
         unsigned offset = ring.stage * Plan::stage_bytes;
-        unsigned long long a = iso_wgmma_desc(a_tile + offset, Op::a_trans ? 8192 : 16, 1024);
+        unsigned a_at = iso_uniform(a_tile + offset), b_at = iso_uniform(b_tile + offset);
+        unsigned long long a = iso_wgmma_desc(a_at, Op::a_trans ? 8192 : 16, 1024);
 #pragma unroll
         for (int k = From; k < Steps; ++k) {
 #pragma unroll
             for (int p = 0; p < parts; p += Plan::joined) {
-                unsigned long long b = iso_wgmma_desc(b_tile + offset + p * Plan::b_bytes,
+                unsigned long long b = iso_wgmma_desc(b_at + p * Plan::b_bytes,
                                                       Op::b_trans ? 8192 : 16, 1024);
                 IsoWgmma<n, Op::f16, Op::a_trans, Op::b_trans>::step(
                     *(float (*)[n / 2])d[p], a + (k * a_step >> 4), b + (k * b_step >> 4),
@@ -300,12 +366,12 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         pin(d);
         iso_wgmma_fence();
         block<Steps>(d, false);
-        if constexpr (Leaves) {
-            later.leave_one(args);
-        }
         pin(d);
         iso_wgmma_wait<1>();
         release(previous);
+        if constexpr (Leaves) {
+            later.leave_one(args);
+        }
         previous = ring.stage;
         ring.template advance<Tile::stages>();
     }
@@ -515,7 +581,7 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
     using Later = IsoLater<Op, Plan::regs, Plan::kept>;
     using Where = IsoWgmmaWhere<Op, Tile>;
     using Body = IsoWgmmaBody<Op, Tile, Where, Later>;
-    int thread = threadIdx.x - 128;
+    int thread = threadIdx.x - 128, half = iso_uniform(threadIdx.x / 128) - 1;
     float4 *stack = (float4 *)args.workspace + thread +
                     (long long)blockIdx.x * Plan::far * (Plan::level_floats / 4);
     unsigned near_stack = smem + Tile::stages * Plan::stage_bytes + thread * 16;
@@ -523,7 +589,7 @@ ISO_INLINE void iso_wgmma_consume(const IsoGemmArgs &args, unsigned smem, IsoRin
     Later later;
     for (int t = blockIdx.x / Tile::cluster; t < tiles.count(); t += gridDim.x / Tile::cluster) {
         Where where{args, tiles, t, rows};
-        Body body{args, ring, stack, near_stack, smem + thread / 128 * 8192, smem + Plan::a_bytes,
+        Body body{args, ring, stack, near_stack, smem + half * 8192, smem + Plan::a_bytes,
                   blocks, where, later, {}};
         iso_tree_run<typename Op::Tree>(body);
         if constexpr (!Op::Tree::roots) {
@@ -541,6 +607,20 @@ ISO_CONSTEXPR int iso_wgmma_registers_kept(int consumers, int live) {
     return consumers == 2 ? (live > 160 ? 24 : 40) : 32;
 }
 
+// Only where there is one row of tiles is a CTA's first tile known before the rows are.
+template <class Op, class Tile>
+ISO_INLINE IsoEarly<Op, Tile> iso_wgmma_early(const IsoGemmArgs &args, const IsoGemmMaps &maps,
+                                              unsigned smem, const IsoRing &ring) {
+    if constexpr (Tile::cluster == 1 && !IsoFolds<Op>::value) {
+        if (args.settled && args.rows <= Tile::bm) {
+            int column = blockIdx.x, group = iso_tile_group<Op>(args.group, Tile::bn, column);
+            return IsoEarly<Op, Tile>::columns(args, maps, smem, ring, group, column * Tile::bn, 0,
+                                               Op::Tree::leaves);
+        }
+    }
+    return IsoEarly<Op, Tile>{0, 0, 1};
+}
+
 template <class Op, class Tile>
 ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
@@ -553,17 +633,21 @@ ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps)
     if constexpr (Tile::cluster > 1) {
         iso_cluster_start();
     }
-    iso_grid_begin();
+    iso_grid_open();
+    auto early = iso_wgmma_early<Op, Tile>(args, maps, smem, ring);
+    iso_grid_wait();
     int rows = iso_live_rows(args.rows_dev, args.rows);
     IsoWgmmaTiles tiles = IsoWgmmaTiles::make<Plan>(
         iso_ceil(rows, Tile::bm), iso_wgmma_columns<Op, Tile::bn>(args.group));
+    early.rows(maps, smem, ring, 0, rows > 0);
     constexpr int registers = iso_wgmma_registers(Plan::consumers, Plan::live);
-    if (threadIdx.x < 128) {
+    unsigned warp = iso_uniform(threadIdx.x / 32);
+    if (warp < 4) {
         if constexpr (registers > 0) {
             iso_registers_shrink<iso_wgmma_registers_kept(Plan::consumers, Plan::live)>();
         }
-        if (threadIdx.x == 0) {
-            iso_wgmma_produce<Op, Tile>(args, maps, smem, ring, tiles);
+        if (warp == 0 && iso_elect()) {
+            iso_wgmma_produce<Op, Tile>(args, maps, smem, ring, tiles, early.stages);
         }
     } else {
         if constexpr (registers > 0) {

@@ -70,13 +70,42 @@ ISO_INLINE void iso_mbar_wait(unsigned bar, unsigned parity) {
 #endif
 }
 
+// --- warps ---
+
+// What is the same in all lanes, so that ptxas sees it: copies and products take their operands
+// from uniform registers, and what is not known to be uniform goes through three instructions
+// first.
+ISO_INLINE unsigned iso_uniform(unsigned x) {
+    return __shfl_sync(0xffffffff, x, 0);
+}
+
+// True in one lane of a whole warp, always the same one: ptxas then knows that what follows is done
+// once.
+ISO_INLINE bool iso_elect() {
+    unsigned chosen;
+    asm volatile("{\n\t.reg .pred p;\n\t.reg .b32 lane;\n\telect.sync lane|p, %1;\n\t"
+                 "selp.b32 %0, 1, 0, p;\n\t}"
+                 : "=r"(chosen)
+                 : "r"(0xffffffff));
+    return chosen != 0;
+}
+
 // --- grids ---
 
 // For kernels launched so that they may begin while what comes before them still runs: lets what
-// comes after begin, and waits for all that comes before. Only kernel parameters and the CTA's own
-// shared memory may be touched before.
+// comes after begin, and waits for all that comes before. Only kernel parameters, the CTA's own
+// shared memory and what the launch says is settled may be touched before.
+ISO_INLINE void iso_grid_open() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+ISO_INLINE void iso_grid_wait() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 ISO_INLINE void iso_grid_begin() {
-    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+    iso_grid_open();
+    iso_grid_wait();
 }
 
 // --- clusters ---

@@ -260,6 +260,7 @@ iso_status launch_gemm(const Launch *launch)
     args.rows = (int)gemm_rows(launch->op, launch->phase, gemm, launch->run->rows);
     if (axis_is_free(launch->op->module->manifest, &gemm->rows))
         args.rows_dev = launch->run->rows_device;
+    args.settled = launch->run->settled;
     args.counters = launch->run->workspace;
     args.workspace = (float *)((char *)launch->run->workspace + counter_bytes(gemm, &grid));
     gemm_leaves(gemm, &args);

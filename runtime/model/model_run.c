@@ -241,6 +241,20 @@ static iso_status run_shared(iso_model *model, const StatementOp *at, iso_tensor
     return status;
 }
 
+/* Weights lie in memory since the model was loaded: whether nothing else of a call has no rows. */
+static bool is_settled(const Manifest *manifest, const ModelCall *call, const MfOp *op)
+{
+    for (int i = 0; i < op->n_params; i++) {
+        const MfTensor *tensor = &op->tensors[i];
+        bool rows = call->arguments[i].weight;
+        for (int a = 0; a < tensor->n_axes; a++)
+            rows = rows || axis_is_free(manifest, &tensor->axes[a]);
+        if (!rows)
+            return false;
+    }
+    return true;
+}
+
 static iso_status run_op(iso_model *model, const Pass *pass, int index)
 {
     const ModelCall *call = &model->program.calls[index];
@@ -264,6 +278,7 @@ static iso_status run_op(iso_model *model, const Pass *pass, int index)
     };
     iso_run run = {
         .rows = rows,
+        .settled = is_settled(model->program.manifest, call, at->op->op),
         .rows_device =
             pass->live ? (const int32_t *)(b->device + b->live[side]) + at->share : NULL,
         .positions = (const int32_t *)(b->device + b->positions[side]) + lo,

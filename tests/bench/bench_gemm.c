@@ -211,7 +211,7 @@ static void print_cell(const Op *op, const Product *p, int64_t rows, int tp, int
 static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *op, int64_t m,
                      int tp, bool once)
 {
-    Subject s = {.run = {.rows = m}};
+    Subject s = {.run = {.rows = m, .settled = 1}};
     iso_layout layout = {.name = tp == 1 ? "tp1" : "tp8"};
     must(iso_op_get(module, op->name, &layout, &s.op), "iso_op_get");
     int join, tried;

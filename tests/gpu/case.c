@@ -293,6 +293,9 @@ static void run_rank(Case *c, const iso_op *op, const Way *way, bool join)
     run.rows_device = live_rows(c, op, way);
     shift_coordinates(op, phase, way, &run);
     case_views(c, op, phase, way->rows, tensors);
+    run.settled = way->rows % 2;
+    if (run.settled)
+        gpu_sync();
     c->totals->runs++;
     note_kernel(c, op, phase, way);
     if (join)

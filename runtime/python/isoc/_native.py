@@ -46,6 +46,7 @@ class Run(ctypes.Structure):
     _fields_ = [
         ("rows", c_int64),
         ("schedule", c_int),
+        ("settled", c_int),
         ("rows_device", c_void_p),
         ("positions", c_void_p),
         ("sequences", c_void_p),
