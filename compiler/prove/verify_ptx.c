@@ -310,6 +310,8 @@ const char *verify_ptx(const VerifyPtxInput *input, VerifyPtxResult *result, Tex
     *result = (VerifyPtxResult){0};
     if (!ptx_parse(input->ptx, &ptx, &problem, report->arena))
         return problem.s;
+    for (int k = 0; k < ptx.kernels.n; k++)
+        ptx_share_rows(&ptx.kernels.v[k], report->arena);
     if (isoc_cubin_manifest(input->artifact.s, (size_t)input->artifact.n, &json, &size, &intact) !=
             ISOC_OK ||
         manifest_read(json, size, &manifest))

@@ -66,6 +66,9 @@ enum { PTX_LOCAL_MOST = 1 << 20 }; /* bytes of a thread, and from one thread's t
 /* False with a sentence that has the line in *problem: a text that is no PTX, or an instruction
  * that the machine does not know. Safe on any text. */
 bool ptx_parse(Str text, PtxModule *module, Str *problem, Arena *arena);
+/* Registers that are never alive together may get the same rows, which makes the machine faster; a
+ * row is then no register of its own for who looks at the code. */
+void ptx_share_rows(PtxKernel *kernel, Arena *arena);
 const PtxKernel *ptx_find(const PtxModule *module, Str name);
 
 #endif

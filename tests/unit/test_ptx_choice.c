@@ -45,9 +45,13 @@ static Lab *run(const char *body)
                           "ld.global.u32 %%r1, [%%d3];\nld.global.u32 %%r2, [%%d3+128];\n"
                           "%s\nst.global.u32 [%%d4], %%r0;\nret;\n}\n", body);
     ck_assert_msg(ptx_parse(text, &module, &problem, lab->arena), "%.*s", STR_FMT(problem));
+    PtxKernel *kernel = &module.kernels.v[0];
+    u32 words = kernel->words;
+    ptx_share_rows(kernel, lab->arena);
+    ck_assert_uint_lt(kernel->words, words);
     void *a = lab->in, *b = lab->out;
     const void *params[] = {&a, &b};
-    PtxLaunch launch = {.kernel = ptx_find(&module, STR("k")), .grid = {1, 1, 1},
+    PtxLaunch launch = {.kernel = kernel, .grid = {1, 1, 1},
                         .block = {LANES, 1, 1}, .params = params, .memory = &memory,
                         .numerics = fdpa_class("sm_90", FDPA_BF16), .terms = true,
                         .choices = &lab->choices};
