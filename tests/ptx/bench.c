@@ -17,20 +17,24 @@ void bench_fail(const char *what)
 
 /* ---- trying --------------------------------------------------------------------------------- */
 
-/* Until one refuses. */
+static void run_job(Bench *b, int i, PtxOutcome *all, PtxOutcome *one, Arena *arena)
+{
+    *one = (PtxOutcome){0};
+    verify_ptx_job(&b->worker, &b->jobs.v[i], arena, one);
+    all->longest = one->longest > all->longest ? one->longest : all->longest;
+    all->unproved += one->unproved + (one->missing != 0);
+    if (one->finding.n)
+        all->finding = one->finding;
+    all->unlike = one->unlike;
+}
+
+/* Until one refuses. A job that does not run the instruction does what the kernel's own does. */
 static void run_jobs(Bench *b, PtxOutcome *all, Arena *arena)
 {
-    for (int i = 0; i < b->jobs.n && !all->finding.n && !all->unproved; i++) {
-        PtxOutcome one = {0};
-        verify_ptx_job(&b->worker, &b->jobs.v[i], arena, &one);
-        all->longest = one.longest > all->longest ? one.longest : all->longest;
-        all->unproved += one.unproved + (one.missing != 0);
-        if (one.finding.n)
-            all->finding = one.finding;
-        all->unlike = one.unlike;
-        for (int k = 0; b->learning && one.covered && k < b->kernel->code.n; k++)
-            b->covered[k] |= one.covered[k];
-    }
+    PtxOutcome one;
+    for (int i = 0; i < b->jobs.n && !all->finding.n && !all->unproved; i++)
+        if (b->only < 0 || b->of_job[i][b->only])
+            run_job(b, i, all, &one, arena);
 }
 
 static Verdict verdict_of(const PtxOutcome *outcome)
@@ -55,11 +59,23 @@ Verdict bench_judge(Bench *b, Str ptx, PtxOutcome *outcome, Arena *arena)
     if (!valid)
         outcome->finding = problem;
     if (valid) {
+        ptx_share_rows(&module.kernels.v[0], arena);
         *b->kernel = module.kernels.v[0];
         run_jobs(b, outcome, arena);
         *b->kernel = own;
     }
     return valid ? verdict_of(outcome) : INVALID;
+}
+
+Str bench_text(const Bench *b, Str line, Str text, Arena *arena)
+{
+    Text out = {.arena = arena};
+    const char *end = line.s + line.n;
+    text_add(&out, b->before);
+    text_add(&out, (Str){b->body.s, (int)(line.s - b->body.s)});
+    text_add(&out, text);
+    text_add(&out, (Str){end, b->body.n - (int)(end - b->body.s)});
+    return text_str(&out);
 }
 
 /* ---- setting up ----------------------------------------------------------------------------- */
@@ -77,6 +93,8 @@ static void compile(Bench *b, const char *contract)
         !ptx_parse(functions.ptx, &b->functions, &problem, p->out) ||
         !ptx_parse(p->binary.ptx, &b->module, &problem, p->out))
         bench_fail("the PTX is not understood");
+    for (int k = 0; k < b->module.kernels.n; k++)
+        ptx_share_rows(&b->module.kernels.v[k], p->out);
 }
 
 /* The kernel's text from ".visible .entry" to the brace that ends it. */
@@ -123,18 +141,48 @@ static void add_uneven(Bench *b)
         vec_push(b->arena, &b->jobs, others.v[i]);
 }
 
+typedef struct Cost {
+    PtxJob job;
+    u64 instructions;
+    u8 *covered;
+} Cost;
+
+static int compare_cost(const void *a, const void *b)
+{
+    const Cost *x = a, *y = b;
+    return (x->instructions > y->instructions) - (x->instructions < y->instructions);
+}
+
+/* Which instructions each job runs; the cheapest job comes first. */
+static void learn_jobs(Bench *b, PtxOutcome *all, Arena *arena)
+{
+    Cost *cost = arena_array(arena, Cost, b->jobs.n + 1);
+    int n = b->kernel->code.n;
+    for (int i = 0; i < b->jobs.n; i++) {
+        PtxOutcome one;
+        run_job(b, i, all, &one, arena);
+        cost[i] = (Cost){b->jobs.v[i], one.instructions, one.covered};
+    }
+    qsort(cost, (size_t)b->jobs.n, sizeof *cost, compare_cost);
+    b->covered = arena_array(b->arena, u8, n + 1);
+    b->of_job = arena_array(b->arena, u8 *, b->jobs.n + 1);
+    for (int i = 0; i < b->jobs.n; i++) {
+        b->jobs.v[i] = cost[i].job;
+        b->of_job[i] = arena_array(b->arena, u8, n + 1);
+        for (int k = 0; cost[i].covered && k < n; k++)
+            b->covered[k] |= b->of_job[i][k] = cost[i].covered[k];
+    }
+}
+
 static void try_own(Bench *b)
 {
-    PtxOutcome outcome;
+    PtxOutcome outcome = {0};
     Arena *arena = arena_new();
-    Text text = {.arena = arena};
-    text_add(&text, b->before);
-    text_add(&text, b->body);
     b->worker.machine.limit = 0;
-    b->learning = true;
-    if (bench_judge(b, text_str(&text), &outcome, arena) != SURVIVES)
+    b->only = -1;
+    learn_jobs(b, &outcome, arena);
+    if (verdict_of(&outcome) != SURVIVES)
         bench_fail("the kernel itself is refused");
-    b->learning = false;
     b->worker.machine.limit = LIMIT_FACTOR * outcome.longest;
     arena_free(arena);
 }
@@ -153,7 +201,6 @@ void bench_choose(Bench *b, const char *kernel, bool every)
     find_text(b);
     if (!every && b->jobs.n > 2)
         b->jobs.n = 2;
-    b->covered = arena_array(b->arena, u8, b->kernel->code.n + 1);
     try_own(b);
 }
 

@@ -18,7 +18,8 @@ typedef struct Bench {
     PtxWorker worker;
     PtxJobs jobs;      /* of the kernel: rows as they are, and uneven in several ways */
     u8 *covered;       /* instructions that some of the jobs run */
-    bool learning;     /* which those are */
+    u8 **of_job;       /* those of each of the jobs, which stand in order of what they cost */
+    int only;          /* an instruction: jobs that do not run it are left out; -1: none are */
     Arena *arena;
 } Bench;
 
@@ -30,7 +31,9 @@ Bench *bench_open(const char *contract, bool small);
 /* The first kernel whose name holds this; its own PTX must be right. every: also one tensor or
  * rank's roots uneven at a time. */
 void bench_choose(Bench *bench, const char *kernel, bool every);
-/* A module's text with the kernel alone. */
+/* A module's text with the kernel alone, in which `text` stands for the line. */
+Str bench_text(const Bench *bench, Str line, Str text, Arena *arena);
+/* What differs from the bench's kernel is bench->only. */
 Verdict bench_judge(Bench *bench, Str ptx, PtxOutcome *outcome, Arena *arena);
 /* The kernel as the bench has it. */
 Verdict bench_run(Bench *bench, PtxOutcome *outcome, Arena *arena);

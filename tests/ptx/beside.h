@@ -11,4 +11,14 @@
  * is one; effect: it gives no values; unread: it cannot be run beside. */
 const char *beside_reason(Bench *bench, const Mutant *mutant, Str ptx, Arena *arena);
 
+typedef enum Beside {
+    BESIDE_UNKNOWN, /* it was not run so */
+    BESIDE_UNSEEN,  /* as above */
+    BESIDE_SAME,
+    BESIDE_ALIKE,   /* the same, and no input is in it: it does what the kernel does */
+} Beside;
+
+/* Of all mutants at once, by runs of the kernel as it is. */
+const Beside *beside_all(Bench *bench, const Mutants *mutants, Arena *arena);
+
 #endif

@@ -39,6 +39,7 @@ typedef struct Mutation {
     int *repeats; /* alike ones that stand behind each that is tried; 0: it is not tried */
     u64 text;     /* hash of the kernel's text */
     bool *done;
+    const Beside *beside;
     Arena *arena;
 } Mutation;
 
@@ -82,13 +83,20 @@ static Str kernel_of(const Bench *b, const char *asked)
     bench_fail("no such kernel");
 }
 
-/* Whether an instruction that stands on this line of the kernel's text runs at all. */
+/* The instruction that stands on this line of the kernel's text; -1: none. */
+static int instruction_at(const Bench *b, int number)
+{
+    int i = b->kernel->code.n - 1;
+    while (i >= 0 && b->kernel->code.v[i].line != b->first_line + number - 1)
+        i--;
+    return i;
+}
+
+/* Whether it runs at all. */
 static bool runs(const Bench *b, int number)
 {
-    for (int i = 0; i < b->kernel->code.n; i++)
-        if (b->kernel->code.v[i].line == b->first_line + number - 1)
-            return b->covered[i];
-    return true;
+    int i = instruction_at(b, number);
+    return i < 0 || b->covered[i];
 }
 
 /* A mutant among those that are like it. */
@@ -217,15 +225,13 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static Str text_of(const Bench *b, const Mutant *m, Arena *arena)
+static const char *reason(const Mutation *m, int i, Str text, Arena *arena)
 {
-    Text text = {.arena = arena};
-    const char *end = m->line.s + m->line.n;
-    text_add(&text, b->before);
-    text_add(&text, (Str){b->body.s, (int)(m->line.s - b->body.s)});
-    text_add(&text, m->text);
-    text_add(&text, (Str){end, b->body.n - (int)(end - b->body.s)});
-    return text_str(&text);
+    switch (m->beside[i]) {
+    case BESIDE_UNKNOWN: return beside_reason(m->bench, &m->all.v[i], text, arena);
+    case BESIDE_UNSEEN: return "unseen";
+    default: return "same";
+    }
 }
 
 static void try_one(const Mutation *m, int i)
@@ -235,12 +241,17 @@ static void try_one(const Mutation *m, int i)
         write_result(m, i, "idle", "-", 0);
         return;
     }
+    if (m->beside[i] == BESIDE_ALIKE) {
+        write_result(m, i, verdicts[SURVIVES], "same", 0);
+        return;
+    }
     double start = now_ms();
     Arena *arena = arena_new();
     PtxOutcome outcome;
-    Str text = text_of(m->bench, mutant, arena);
+    Str text = bench_text(m->bench, mutant->line, mutant->text, arena);
+    m->bench->only = instruction_at(m->bench, mutant->number);
     Verdict verdict = bench_judge(m->bench, text, &outcome, arena);
-    const char *word = verdict == SURVIVES ? beside_reason(m->bench, mutant, text, arena) : "-";
+    const char *word = verdict == SURVIVES ? reason(m, i, text, arena) : "-";
     write_result(m, i, verdicts[verdict], word, now_ms() - start);
     arena_free(arena);
 }
@@ -345,6 +356,8 @@ static bool mutate(Bench *bench, const Options *options, Survivors *list)
     read_results(&m, NULL, NULL);
     if (options->idle)
         print_idle(&m);
+    if (!options->idle)
+        m.beside = beside_all(bench, &m.all, m.arena);
     bool good = options->idle || try_all(&m), known = list != NULL;
     Tally tally = {0};
     memset(m.done, 0, (size_t)m.all.n);
