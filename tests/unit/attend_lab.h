@@ -11,7 +11,7 @@
 #include "device/iso_ex2.cuh"
 #include "device/iso_fn.cuh"
 #include "exec/exec.h"
-#include "front.h"
+#include "meaning.h"
 
 enum { KV = 2, GROUP = 2, HEADS = KV * GROUP, DEPTH = 16, ROW = HEADS * DEPTH, KEY = KV * DEPTH };
 
@@ -43,11 +43,7 @@ typedef struct Attention {
 
 static inline void attention_open(Attention *a, const char *text)
 {
-    front_open(&a->f, text);
-    ck_assert_msg(front_parse(&a->f) &&
-                  check_contract(&a->f.ast, &a->contract, a->f.arena, &a->f.diags) &&
-                  dag_build(&a->contract, &a->dag, a->f.arena, &a->f.diags), "%s",
-                  front_text(&a->f));
+    meaning_open(&a->f, text, &a->contract, &a->dag);
 }
 
 static const Attend *attend_of(const Attention *a)

@@ -6,7 +6,7 @@
 
 #include "device/iso_num.cuh"
 #include "exec/exec.h"
-#include "front.h"
+#include "meaning.h"
 
 enum { TOKENS = 41 };
 
@@ -55,9 +55,7 @@ static void open_shape(Front *f, Contract *contract, Dag *dag, const Shape *s, c
              "    attend o, lse = q, k, v { over depth; scale_log2 0.1; block 16; split 32; }\n}\n",
              s->numerics, s->kv, s->group, s->depth, s->width, s->type, s->type, keys, s->type,
              keys);
-    front_open(f, text);
-    ck_assert_msg(front_parse(f) && check_contract(&f->ast, contract, f->arena, &f->diags) &&
-                  dag_build(contract, dag, f->arena, &f->diags), "%s", front_text(f));
+    meaning_open(f, text, contract, dag);
 }
 
 static int atom_named(const Contract *contract, const char *name)

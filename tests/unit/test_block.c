@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "explain/diff.h"
-#include "front.h"
+#include "meaning.h"
 
 static const char base[] =
     "contract c version 1; numerics sm_90; param SCALE = 0.25503483, SPLIT = 1024;\n"
@@ -29,11 +29,7 @@ typedef struct Built {
 
 static void build(Built *b, const char *text)
 {
-    front_open(&b->f, text);
-    ck_assert_msg(front_parse(&b->f) &&
-                  check_contract(&b->f.ast, &b->contract, b->f.arena, &b->f.diags) &&
-                  dag_build(&b->contract, &b->dag, b->f.arena, &b->f.diags), "%s",
-                  front_text(&b->f));
+    meaning_open(&b->f, text, &b->contract, &b->dag);
 }
 
 typedef struct Edit {

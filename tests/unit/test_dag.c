@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "dag/dag.h"
-#include "front.h"
+#include "meaning.h"
 
 typedef struct Built {
     Front front;
@@ -14,12 +14,7 @@ typedef struct Built {
 
 static void build(Built *b, const char *text)
 {
-    front_open(&b->front, text);
-    Front *f = &b->front;
-    ck_assert_msg(front_parse(f), "%s", front_text(f));
-    ck_assert_msg(check_contract(&f->ast, &b->contract, f->arena, &f->diags), "%s",
-                  front_text(f));
-    ck_assert(dag_build(&b->contract, &b->dag, f->arena, &f->diags));
+    meaning_open(&b->front, text, &b->contract, &b->dag);
 }
 
 static void drop(Built *b)

@@ -8,7 +8,7 @@
 
 #include "device/iso_random.cuh"
 #include "exec/exec.h"
-#include "front.h"
+#include "meaning.h"
 
 enum { VOCAB = 61, ROWS = 200 };
 
@@ -34,9 +34,7 @@ static Dag dag;
 
 static void open_ops(void)
 {
-    front_open(&f, text);
-    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags) &&
-                  dag_build(&contract, &dag, f.arena, &f.diags), "%s", front_text(&f));
+    meaning_open(&f, text, &contract, &dag);
 }
 
 static void close_ops(void)

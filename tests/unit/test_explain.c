@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "explain/explain.h"
-#include "front.h"
+#include "meaning.h"
 #include "golden.h"
 
 static const char text[] =
@@ -101,10 +101,7 @@ START_TEST(drawings_are_as_recorded)
     Contract contract;
     Dag dag;
     OpLayout at;
-    front_open(&f, text);
-    ck_assert_msg(front_parse(&f), "%s", front_text(&f));
-    ck_assert_msg(check_contract(&f.ast, &contract, f.arena, &f.diags), "%s", front_text(&f));
-    ck_assert(dag_build(&contract, &dag, f.arena, &f.diags));
+    meaning_open(&f, text, &contract, &dag);
     int i = 0;
     while (!str_is(dag.ops[i].op->name, drawing->op))
         i++;
@@ -136,10 +133,7 @@ START_TEST(long_expressions_are_cut)
         snprintf(body + strlen(body), sizeof body - strlen(body), " a%d = a%d * a%d;\n", i, i - 1,
                  i - 1);
     strcat(body, " y = sum(h by chain) a12; }\n");
-    front_open(&f, body);
-    ck_assert_msg(front_parse(&f), "%s", front_text(&f));
-    ck_assert_msg(check_contract(&f.ast, &contract, f.arena, &f.diags), "%s", front_text(&f));
-    ck_assert(dag_build(&contract, &dag, f.arena, &f.diags));
+    meaning_open(&f, body, &contract, &dag);
     Text out = {.arena = f.arena};
     ck_assert(explain_op(&dag, &dag.ops[0], NULL, &out, f.arena));
     ck_assert_int_lt(out.n, 4000);

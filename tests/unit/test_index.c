@@ -4,7 +4,7 @@
 
 #include "device/iso_num.cuh"
 #include "exec/exec.h"
-#include "front.h"
+#include "meaning.h"
 
 enum { TOKENS = 37, HIDDEN = 40, VOCAB = 23 };
 
@@ -44,9 +44,7 @@ static float all[TOKENS * VOCAB], one[TOKENS];
 static void open_ops(void)
 {
     u32 r = 1;
-    front_open(&f, text);
-    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags) &&
-                  dag_build(&contract, &dag, f.arena, &f.diags), "%s", front_text(&f));
+    meaning_open(&f, text, &contract, &dag);
     for (int i = 0; i < TOKENS * HIDDEN; i++)
         x[i] = (u16)(0x3E00 + (r = r * 1664525 + 1013904223) % 0x200);
     for (int i = 0; i < VOCAB * HIDDEN; i++)

@@ -8,7 +8,7 @@
 #include "device/iso_num.cuh"
 #include "exec/exec.h"
 #include "base/fdpa.h"
-#include "front.h"
+#include "meaning.h"
 
 enum { TOKENS = 11, HIDDEN = 32, EXPERTS = 8, PICKS = 3, FFN = 48 };
 
@@ -79,9 +79,7 @@ static void fill(void *data, int n, u32 seed)
 
 static void open_ops(void)
 {
-    front_open(&f, text);
-    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags) &&
-                  dag_build(&contract, &dag, f.arena, &f.diags), "%s", front_text(&f));
+    meaning_open(&f, text, &contract, &dag);
     fill(x, sizeof x / 2, 1);
     fill(wr, sizeof wr / 2, 2);
     fill(wg, sizeof wg / 2, 3);

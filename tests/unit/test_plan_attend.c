@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "emit/emit.h"
-#include "front.h"
+#include "meaning.h"
 #include "golden.h"
 #include "proof/proof.h"
 
@@ -26,10 +26,7 @@ typedef struct Attention {
 
 static bool planned(Attention *a, const char *text, Plan *plan)
 {
-    front_open(&a->f, text);
-    ck_assert(front_parse(&a->f));
-    ck_assert(check_contract(&a->f.ast, &a->contract, a->f.arena, &a->f.diags));
-    ck_assert(dag_build(&a->contract, &a->dag, a->f.arena, &a->f.diags));
+    meaning_open(&a->f, text, &a->contract, &a->dag);
     return plan_build(&a->dag, NULL, plan, a->f.arena, &a->f.diags);
 }
 

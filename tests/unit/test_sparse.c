@@ -7,7 +7,7 @@
 #include "device/iso_num.cuh"
 #include "exec/exec.h"
 #include "base/fdpa.h"
-#include "front.h"
+#include "meaning.h"
 
 enum { TOKENS = 9, PICKS = 3, EXPERTS = 7, HIDDEN = 40, FFN = 6 };
 
@@ -70,9 +70,7 @@ static u16 d[TOKENS][PICKS][FFN];
 static void open_ops(void)
 {
     u32 r = 7;
-    front_open(&f, text);
-    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags) &&
-                  dag_build(&contract, &dag, f.arena, &f.diags), "%s", front_text(&f));
+    meaning_open(&f, text, &contract, &dag);
     for (int i = 0; i < TOKENS * HIDDEN; i++)
         x[i] = (u16)(0x3E00 + ((r = r * 1664525 + 1013904223) >> 8) % 0x200);
     for (int i = 0; i < EXPERTS * FFN * HIDDEN; i++)

@@ -2,7 +2,7 @@
  * compute the bits of one. */
 #include <check.h>
 
-#include "front.h"
+#include "meaning.h"
 #include "verify/verify.h"
 
 static const char text[] =
@@ -58,9 +58,7 @@ static Dag dag;
 
 static void open_ops(void)
 {
-    front_open(&f, text);
-    ck_assert_msg(front_parse(&f) && check_contract(&f.ast, &contract, f.arena, &f.diags) &&
-                  dag_build(&contract, &dag, f.arena, &f.diags), "%s", front_text(&f));
+    meaning_open(&f, text, &contract, &dag);
 }
 
 static void close_ops(void)
