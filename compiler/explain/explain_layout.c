@@ -131,7 +131,8 @@ static Str axis_name(const Contract *contract, int axis)
 static bool cuts_slots(const Contract *contract, const OpLayout *at, int axis)
 {
     int atom = axis_outer_atom(contract, axis);
-    return (at->space >> atom & 1) && !(at->op->space >> atom & 1);
+    return contract->axes[axis].coordinate_of < 0 && (at->space >> atom & 1) &&
+           !(at->op->space >> atom & 1);
 }
 
 static void write_mesh(const Contract *contract, const OpLayout *at, int m, Text *out)
@@ -146,6 +147,9 @@ static void write_mesh(const Contract *contract, const OpLayout *at, int m, Text
                 at->cut.replicating[m] ? ", replicating" : "");
     if (cuts_slots(contract, at, cut))
         text_printf(out, ": a rank has the slots that stand at its own");
+    if (contract->axes[cut].coordinate_of >= 0)
+        text_printf(out, ": of each sequence a rank has every %dth split of the keys",
+                    at->degree[m]);
     if (at->cuts_reduced[m]) {
         text_printf(out, ", which is reduced: ranks exchange roots and finish the tree");
         if (finish >= 0)
@@ -200,6 +204,9 @@ static bool write_rank(const Contract *contract, const OpDag *op, const OpLayout
     layout_part(contract, at, rank, &part);
     text_printf(out, "  rank %d: ", rank);
     write_part(contract, &part, out);
+    if (part.keys_count > 1)
+        text_printf(out, "; keys of splits %d, %d, ...", part.keys_index,
+                    part.keys_index + part.keys_count);
     if (at->any_reduced) {
         if (!write_roots(contract, op, at, &part, out, arena))
             return false;
