@@ -291,6 +291,6 @@ static void place(const void *self, int sequence, i64 key, i64 *a, i64 *b)
 const TermsKeys *verify_ptx_terms_keys(const PtxTrial *r)
 {
     TermsKeys *keys = arena_new_of(r->arena, TermsKeys);
-    *keys = (TermsKeys){r->keys->lengths, place, r->keys};
+    *keys = (TermsKeys){r->keys->lengths, r->keys->longest, r->keys->turns, place, r->keys};
     return keys;
 }

@@ -148,6 +148,42 @@ static void prove_row_roots(const PtxProof *p)
     prove_roots(p, p->kernel->row.reduces[0], dims, p->kernel->n_dims - 1, p->kernel->row.n_roots);
 }
 
+/* The indices of a row of attention in the rank's part; false past the last. */
+static bool attend_row(const PtxProof *p, i64 row, i64 *index)
+{
+    const PlanDim *dims = p->kernel->dims;
+    for (int d = ATTEND_GROUP; d >= ATTEND_TOKENS; d--)
+        row = indices_of(p, dims[d].atoms, dims[d].n_atoms, row, index);
+    return row == 0;
+}
+
+static void prove_root(const PtxProof *p, const i64 *index, i64 split, i64 values)
+{
+    static const char *const what[] = {"a root's maximum", "a root's sum", "zero", "zero"};
+    enum { TAIL = sizeof what / sizeof *what, PADDING = 2 };
+    const PtxTensor *t = &p->trial->roots;
+    i64 root = terms_split_place(p->terms, p->trial->op->rank, index, split);
+    for (i64 v = 0; root >= 0 && v < values + TAIL; v++) {
+        bool zero = v >= values + TAIL - PADDING; /* so that a root is whole 16 bytes */
+        if (t->known[(root + v) * 4])
+            judge(p, t, root + v,
+                  zero ? ptx_term_const(0) : terms_split(p->terms, index, split, v),
+                  v < values ? "a root's value" : what[v - values],
+                  p->kernel->attend.computes.rows, index);
+    }
+}
+
+/* Those of the splits that the rank has, of every row. */
+static void prove_attend_roots(const PtxProof *p)
+{
+    i64 index[MAX_ATOMS] = {0}, first, end;
+    for (i64 row = 0; attend_row(p, row, index); row++) {
+        i64 values = terms_splits(p->terms, index, &first, &end);
+        for (i64 split = first; split < end; split++)
+            prove_root(p, index, split, values);
+    }
+}
+
 /* ---- all --------------------------------------------------------------------------------------
  */
 
@@ -205,7 +241,12 @@ static void prepare(const PtxProof *p)
 {
     const Tensor *result = &p->at->op->op->results[0];
     const Attend *attend = &p->kernel->attend.computes;
-    i64 index[MAX_ATOMS] = {0}, n = p->trial->tensor[p->trial->n_params].elements;
+    i64 index[MAX_ATOMS] = {0}, first, end;
+    for (i64 row = 0; p->kernel->attend.choice == ATTEND_PARTS && attend_row(p, row, index); row++)
+        terms_splits(p->terms, index, &first, &end);
+    if (p->kernel->attend.choice == ATTEND_PARTS)
+        return;
+    i64 n = p->trial->tensor[p->trial->n_params].elements;
     for (i64 at = 0; at < n; at++) {
         bool first = true;
         indices_of(p, result->atoms, result->n_atoms, at, index);
@@ -247,6 +288,8 @@ void verify_ptx_prove(PtxProof *p)
     if (r->job->phase != ISO_PHASE_PART)
         for (int i = 0; i < r->n_results; i++)
             prove_result(p, i);
+    else if (p->kernel->family == FAMILY_ATTEND)
+        prove_attend_roots(p);
     else if (p->kernel->family == FAMILY_GEMM)
         prove_gemm_roots(p);
     else

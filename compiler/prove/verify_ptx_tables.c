@@ -39,12 +39,17 @@ void verify_ptx_table_shape(const PtxTrial *r, int index, iso_tensor *shape)
     }
 }
 
+/* Of the rank's rows; whoever joins splits of keys has those of the rows that it computes. */
 static const int32_t *pass(PtxTrial *r, const char *name, const int32_t *from)
 {
-    size_t bytes = (size_t)r->part_rows * 4;
+    i64 lo, hi, own, end;
+    const MfPart *part = op_part(r->op, r->job->phase);
+    part_rows_of(part, r->rows, &own, &end);
+    part_rows_of(op_shares_keys(r->op) ? &r->op->at->parts[r->op->rank] : part, r->rows, &lo, &hi);
+    size_t bytes = (size_t)(hi - lo) * 4;
     int32_t *to = (int32_t *)(void *)verify_ptx_buffer(&r->place, name, bytes, bytes);
-    for (i64 i = 0; to && i < r->part_rows; i++)
-        to[i] = from[i];
+    for (i64 i = 0; to && i < hi - lo; i++)
+        to[i] = from[i + lo - own];
     return to;
 }
 

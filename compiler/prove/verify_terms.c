@@ -252,7 +252,7 @@ u64 terms_root(Terms *t, const DagNode *reduce, int root, int value, const i64 *
     return terms_tree(t, reduce, forest.v[root], index).v[value];
 }
 
-static i64 dim_size(const Terms *t, const Part *part, const PlanDim *dim)
+i64 terms_dim_size(const Terms *t, const Part *part, const PlanDim *dim)
 {
     i64 size = 1;
     for (int i = 0; i < dim->n_atoms; i++) {
@@ -267,7 +267,7 @@ static i64 dim_size(const Terms *t, const Part *part, const PlanDim *dim)
 static i64 gemm_place(const Terms *t, const Part *part, const Gemm *gemm, const DagNode *reduce,
                       int root, const i64 *index)
 {
-    i64 columns = 0, column = -1, product = 0, rows = dim_size(t, part, &gemm->rows);
+    i64 columns = 0, column = -1, product = 0, rows = terms_dim_size(t, part, &gemm->rows);
     int parts = 1;
     for (int g = 0; g < gemm->n_groups; g++) {
         const GemmGroup *group = &gemm->group[g];
@@ -278,7 +278,7 @@ static i64 gemm_place(const Terms *t, const Part *part, const Gemm *gemm, const 
                 column = columns + terms_flat(t, part, group->cols.atoms, group->cols.n_atoms,
                                               index);
             }
-        columns += dim_size(t, part, &group->cols);
+        columns += terms_dim_size(t, part, &group->cols);
     }
     i64 row = terms_flat(t, part, gemm->rows.atoms, gemm->rows.n_atoms, index);
     return column < 0 ? -1 : ((root * parts + product) * rows + row) * columns + column;
@@ -293,7 +293,7 @@ static i64 fold_place(const Terms *t, const Part *part, const Gemm *gemm, const 
         before += monoid_values(gemm->fold.reduces[i++]->monoid);
     i64 row = terms_flat(t, part, gemm->rows.atoms, gemm->rows.n_atoms, index);
     i64 place = (i64)root * gemm->fold.values + before + value;
-    return i < gemm->fold.n_reduces ? place * dim_size(t, part, &gemm->rows) + row : -1;
+    return i < gemm->fold.n_reduces ? place * terms_dim_size(t, part, &gemm->rows) + row : -1;
 }
 
 i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, int value,
@@ -311,7 +311,7 @@ i64 terms_root_place(Terms *t, int rank, const DagNode *reduce, int root, int va
         return gemm_place(t, part, &k->gemm, reduce, root, index);
     i64 row = 0, rows = 1;
     for (int d = 0; d < k->n_dims - 1; d++) {
-        i64 size = dim_size(t, part, &k->dims[d]);
+        i64 size = terms_dim_size(t, part, &k->dims[d]);
         row = row * size + terms_flat(t, part, k->dims[d].atoms, k->dims[d].n_atoms, index);
         rows *= size;
     }
@@ -328,8 +328,6 @@ static Str refusal(const Terms *t)
         packed += t->contract->axes[i].free && t->contract->axes[i].n_factors > 0;
     if (packed > 1)
         return STR("tokens that are packed twice");
-    if (t->setup.at->at.reduced && t->setup.at->at.reduced->kind == DAG_ATTEND)
-        return STR("keys that ranks share");
     return t->op->reduces.n > TERMS_FORESTS ? STR("so many reductions") : STR("");
 }
 

@@ -23,6 +23,8 @@ typedef struct TermsTensor {
 /* Where the keys of a sequence lie, in steps along the stored axes. */
 typedef struct TermsKeys {
     const int *lengths; /* of each sequence, or NULL */
+    i64 longest;        /* of these */
+    const int *turns;   /* where ranks share the keys */
     void (*place)(const void *self, int sequence, i64 key, i64 *a, i64 *b);
     const void *self;
 } TermsKeys;
@@ -52,6 +54,15 @@ u64 terms_result(Terms *terms, int result, const i64 *index);
 /* Of root `root` that the rank leaves of a reduction, of one of its values, at these indices; 0:
  * there is none. */
 u64 terms_root(Terms *terms, const DagNode *reduce, int root, int value, const i64 *index);
+/* Elements that a part has of a dimension. */
+i64 terms_dim_size(const Terms *terms, const Part *part, const PlanDim *dim);
+/* Where ranks share the keys of an `attend`: the splits [*first, *end) that the row of these indices
+ * sees, and how many values a root has before its maximum and its sum. */
+i64 terms_splits(Terms *terms, const i64 *index, i64 *first, i64 *end);
+/* Of a split's root value `value`, its maximum or sum; and where a rank has the root, in elements:
+ * -1: another has it. */
+u64 terms_split(Terms *terms, const i64 *index, i64 split, i64 value);
+i64 terms_split_place(const Terms *terms, int rank, const i64 *index, i64 split);
 /* The place of a root's value in a rank's buffer of roots, in elements; -1: none. */
 i64 terms_root_place(Terms *terms, int rank, const DagNode *reduce, int root, int value,
                      const i64 *index);

@@ -20,6 +20,8 @@ typedef struct Split {
     int first, n; /* blocks */
     u64 m, l;
     u64 before, own; /* what the join takes the splits before and this one by */
+    u64 input;       /* of a join of ranks' roots: where the root is */
+    i64 root;
 } Split;
 
 /* All of a row but its values. */
@@ -287,6 +289,63 @@ static void seen_keys(const Attending *a, i64 *lo, i64 *hi)
         *lo = most(0, position + 1 - a->attend->window);
 }
 
+/* ---- roots of splits that ranks share -------------------------------------------------------- */
+
+static i64 row_values(const Terms *t, const Attend *attend)
+{
+    i64 n = 1;
+    for (int i = 0; i < t->contract->n_atoms; i++)
+        n *= attend->values >> i & 1 ? atom_size(t->contract, i, 0) : 1;
+    return n;
+}
+
+/* Of a row by its place in a rank's part. */
+static i64 root_of_row(const Terms *t, const Attend *attend, int rank, const i64 *index, i64 first,
+                       i64 split, int sequence)
+{
+    const PlanOp *at = t->setup.at;
+    const Part *part = &at->part_of_rank[rank];
+    const Kernel *kernel = t->setup.plan->kernels.v[at->join_kernel];
+    i64 pieces = part->keys_count, turn = t->setup.keys->turns[sequence], row = 0;
+    i64 places = (t->setup.keys->longest + attend->split - 1) / attend->split;
+    for (int d = ATTEND_TOKENS; d <= ATTEND_GROUP; d++)
+        row = row * terms_dim_size(t, part, &kernel->dims[d]) +
+              terms_flat(t, part, kernel->dims[d].atoms, kernel->dims[d].n_atoms, index);
+    if ((split + turn) % pieces != part->keys_index)
+        return -1;
+    i64 skipped = (part->keys_index - (first + turn) % pieces + pieces) % pieces;
+    places = (places + pieces - 1) / pieces;
+    return (row * places + (split - first - skipped) / pieces) * (row_values(t, attend) + 4);
+}
+
+static bool joins_splits(const Attending *a)
+{
+    const PlanOp *at = a->terms->setup.at;
+    return a->terms->setup.joins && at->at.reduced && at->at.reduced->kind == DAG_ATTEND;
+}
+
+/* What the ranks sent. */
+static void take_splits(Attending *a, i64 lo, i64 hi)
+{
+    Terms *t = a->terms;
+    const PlanOp *at = t->setup.at;
+    int *heard = arena_array(t->arena, int, at->at.ranks);
+    int n = layout_sources(t->contract, &at->at, t->setup.rank, heard);
+    i64 length = a->attend->split, width = row_values(t, a->attend);
+    for (i64 split = lo / length; split * length < hi; split++)
+        for (int i = 0; i < n; i++) {
+            i64 root = root_of_row(t, a->attend, heard[i], a->index, lo / length, split,
+                                   a->row->sequence);
+            u64 input = t->setup.first_roots + (u64)heard[i];
+            if (root < 0)
+                continue;
+            Split s = {.m = ptx_term_leaf(input, (u64)(root + width)),
+                       .l = ptx_term_leaf(input, (u64)(root + width + 1)), .input = input,
+                       .root = root};
+            vec_push(t->arena, &a->row->splits, s);
+        }
+}
+
 static RowTerms *attend_row(Attending *a)
 {
     Terms *t = a->terms;
@@ -297,9 +356,12 @@ static RowTerms *attend_row(Attending *a)
     i64 lo, hi, split = a->attend->split;
     a->row = arena_new_of(t->arena, RowTerms);
     seen_keys(a, &lo, &hi);
-    if (lo < hi)
+    bool given = joins_splits(a);
+    if (given && lo < hi)
+        take_splits(a, lo, hi);
+    if (lo < hi && !given)
         open_query(a);
-    for (i64 at = lo / split * split; at < hi && lo < hi; at += split)
+    for (i64 at = lo / split * split; at < hi && lo < hi && !given; at += split)
         attend_split(a, at, lo, hi);
     for (int i = 0; i < a->row->splits.n; i++)
         join(a, &a->row->splits.v[i]);
@@ -324,9 +386,18 @@ static u64 block_values(const Attending *a, const Block *b, u64 acc, i64 *index)
     return acc;
 }
 
+static i64 value_number(const Attending *a, const i64 *index)
+{
+    const PlanOp *at = a->terms->setup.at;
+    const PlanDim *width = &a->terms->setup.plan->kernels.v[at->join_kernel]->dims[ATTEND_WIDTH];
+    return terms_flat(a->terms, &at->part_of_rank[0], width->atoms, width->n_atoms, index);
+}
+
 static u64 split_value(const Attending *a, const Split *s, i64 *index)
 {
     u64 o = TERM_CONCRETE;
+    if (s->input)
+        return ptx_term_leaf(s->input, (u64)(s->root + value_number(a, a->index)));
     for (int i = s->first; i < s->first + s->n; i++) {
         const Block *b = &a->row->blocks.v[i];
         o = block_values(a, b, o ? terms_binary(PTX_MUL, o, b->alpha) : o, index);
@@ -374,4 +445,64 @@ u64 terms_attend(Terms *t, const DagNode *node, const i64 *index)
     Attending a = {.terms = t, .node = node, .attend = node->attend, .index = own};
     a.row = attend_row(&a);
     return node->lse ? logarithm(&a) : value(&a);
+}
+
+/* ---- what a rank leaves of a split ----------------------------------------------------------- */
+
+static const DagNode *value_node(const Terms *t)
+{
+    for (int i = 0; i < t->op->nodes.n; i++)
+        if (t->op->nodes.v[i]->kind == DAG_ATTEND && !t->op->nodes.v[i]->lse)
+            return t->op->nodes.v[i];
+    return NULL;
+}
+
+static Attending open_row(Terms *t, const i64 *index)
+{
+    const DagNode *node = value_node(t);
+    Attending a = {.terms = t, .node = node, .attend = node->attend, .index = index};
+    a.row = attend_row(&a);
+    return a;
+}
+
+i64 terms_splits(Terms *t, const i64 *index, i64 *first, i64 *end)
+{
+    Attending a = open_row(t, index);
+    i64 lo, hi, split = a.attend->split;
+    seen_keys(&a, &lo, &hi);
+    *first = lo / split;
+    *end = *first + a.row->splits.n;
+    return row_values(t, a.attend);
+}
+
+u64 terms_split(Terms *t, const i64 *index, i64 split, i64 value)
+{
+    Attending a = open_row(t, index);
+    i64 lo, hi, own[MAX_ATOMS], width = row_values(t, a.attend);
+    seen_keys(&a, &lo, &hi);
+    const Split *s = &a.row->splits.v[split - lo / a.attend->split];
+    if (value >= width)
+        return value == width ? s->m : s->l;
+    const PlanDim *dim =
+        &t->setup.plan->kernels.v[t->setup.at->join_kernel]->dims[ATTEND_WIDTH];
+    memcpy(own, index, sizeof own);
+    for (int i = dim->n_atoms - 1; i >= 0; i--) {
+        i64 size = atom_size(t->contract, dim->atoms[i], 0);
+        own[dim->atoms[i]] = value % size;
+        value /= size;
+    }
+    a.index = own;
+    return split_value(&a, s, own);
+}
+
+i64 terms_split_place(const Terms *t, int rank, const i64 *index, i64 split)
+{
+    const DagNode *node = value_node(t);
+    RowTerms row = {.sequence = -1};
+    Attending a = {.terms = (Terms *)(uintptr_t)t, .node = node, .attend = node->attend,
+                   .index = index, .row = &row};
+    i64 lo, hi;
+    seen_keys(&a, &lo, &hi);
+    return root_of_row(t, node->attend, rank, index, lo / node->attend->split, split,
+                       row.sequence);
 }
