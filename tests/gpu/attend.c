@@ -555,6 +555,69 @@ static void run_schedules(Rig *b, const Place *place, const Rows *rows)
     }
 }
 
+/* ---- ranks that share the keys by whole splits ------------------------------------------------ */
+
+/* The op of a layout whose ranks have some splits each, and all of the rest; NULL: another. */
+static const iso_op *shared_op(const Rig *b, const MfLayout *layout, int rank)
+{
+    const iso_op *op;
+    const iso_layout at = {.name = layout->name, .rank = rank};
+    must(iso_op_get(b->module, b->op->op->name, &at, &op), layout->name);
+    for (int i = 0; i < b->n && op_shares_keys(op); i++) {
+        iso_tensor part, finish, whole;
+        must(iso_op_tensor(b->op, ISO_PHASE_RUN, MOST_ROWS, i, &whole, NULL), "iso_op_tensor");
+        must(iso_op_tensor(op, ISO_PHASE_PART, MOST_ROWS, i, &part, NULL), "iso_op_tensor");
+        must(iso_op_tensor(op, ISO_PHASE_JOIN, MOST_ROWS, i, &finish, NULL), "iso_op_tensor");
+        if (memcmp(part.shape, whole.shape, sizeof whole.shape) ||
+            memcmp(finish.shape, whole.shape, sizeof whole.shape))
+            return NULL;
+    }
+    return op_shares_keys(op) ? op : NULL;
+}
+
+static void run_ranks(Rig *b, const MfLayout *layout, Call *call)
+{
+    const void *roots[MAX_RANKS] = {NULL};
+    size_t bytes;
+    for (int r = 0; r < layout->ranks; r++) {
+        const iso_op *op = shared_op(b, layout, r);
+        must(iso_op_roots_of_keys(op, call->run.rows, LONGEST, &bytes), "iso_op_roots_of_keys");
+        DevicePtr own = gpu_alloc(bytes);
+        gpu_set(own, POISON, bytes);
+        roots[r] = (const void *)(uintptr_t)own;
+        must(iso_op_part(op, b->device, b->n, (void *)(uintptr_t)own, &call->run), "iso_op_part");
+    }
+    poison(b);
+    must(iso_op_join(shared_op(b, layout, layout->ranks - 1), roots, layout->ranks, b->device,
+                     b->n, &call->run), "iso_op_join");
+    for (int r = 0; r < layout->ranks; r++)
+        gpu_free((DevicePtr)(uintptr_t)roots[r]);
+}
+
+/* Sequences begin on different ranks. */
+static void run_shared(Rig *b, const Place *place, const Rows *rows)
+{
+    const Manifest *m = b->module->manifest;
+    for (int l = 0; l < m->n_layouts; l++) {
+        const MfLayout *layout = &m->layouts[l];
+        int32_t turns[REQUESTS];
+        Call call;
+        if (layout->ranks > MAX_RANKS || !shared_op(b, layout, 0))
+            continue;
+        for (int s = 0; s < REQUESTS; s++)
+            turns[s] = s % shared_op(b, layout, 0)->at->parts[0].keys_count;
+        DevicePtr on_device = gpu_alloc(sizeof turns);
+        gpu_write(on_device, turns, sizeof turns);
+        set_call(b, place, rows, 0, &call);
+        call.run.keys = &call.keys;
+        call.keys.most_keys = LONGEST;
+        call.keys.turns = (const int32_t *)(uintptr_t)on_device;
+        run_ranks(b, layout, &call);
+        tell(b, layout->name, place, rows, 0, compare(b));
+        gpu_free(on_device);
+    }
+}
+
 /* One graph, whose rows and lengths change on the device before each replay. */
 static void run_graphs(Rig *b, const Place *place, const Rows *whole)
 {
@@ -592,6 +655,7 @@ static void run_place(Rig *b, Mode mode, int page, const char *name)
         write_rows(b, &rows);
         run_executor(b, &place, &rows);
         run_schedules(b, &place, &rows);
+        run_shared(b, &place, &rows);
         if (i == 0 && mode == IN_PAGES)
             run_graphs(b, &place, &rows);
         close_rows(b);
