@@ -56,8 +56,8 @@ u64 terms_result(Terms *terms, int result, const i64 *index);
 u64 terms_root(Terms *terms, const DagNode *reduce, int root, int value, const i64 *index);
 /* Elements that a part has of a dimension. */
 i64 terms_dim_size(const Terms *terms, const Part *part, const PlanDim *dim);
-/* Where ranks share the keys of an `attend`: the splits [*first, *end) that the row of these indices
- * sees, and how many values a root has before its maximum and its sum. */
+/* Where ranks share the keys of an `attend`: the splits [*first, *end) that the row of these
+ * indices sees, and how many values a root has before its maximum and its sum. */
 i64 terms_splits(Terms *terms, const i64 *index, i64 *first, i64 *end);
 /* Of a split's root value `value`, its maximum or sum; and where a rank has the root, in elements:
  * -1: another has it. */

@@ -555,7 +555,7 @@ static void run_schedules(Rig *b, const Place *place, const Rows *rows)
     }
 }
 
-/* ---- ranks that share the keys by whole splits ------------------------------------------------ */
+/* ---- ranks that share the keys by whole splits ----------------------------------------------- */
 
 /* The op of a layout whose ranks have some splits each, and all of the rest; NULL: another. */
 static const iso_op *shared_op(const Rig *b, const MfLayout *layout, int rank)
