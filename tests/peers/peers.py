@@ -6,6 +6,7 @@ log-probabilities of whole models are from those computed in f32, next to transf
     python tests/peers/peers.py weights "$(make -s smollm2)"
     python tests/peers/peers.py smollm2 "$(make -s smollm2)" README.md
     python tests/peers/peers.py families           small models of every imported family
+    python tests/peers/peers.py families gpt-oss 3    of one, from another seed
 """
 import ctypes
 import os
@@ -158,9 +159,10 @@ def randomise(model):
             p.copy_((1 + 0.2 * r if "norm" in name else scale * r).bfloat16().float())
 
 
-def families(lib, *only):
+def families(lib, *words):
     import transformers as t
-    torch.manual_seed(0)
+    only = [w for w in words if not w.isdigit()]
+    torch.manual_seed(next((int(w) for w in words if w.isdigit()), 0))
     sizes = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=8, vocab_size=1003,
                  num_attention_heads=4, max_position_embeddings=4096, tie_word_embeddings=False,
                  num_key_value_heads=2, rms_norm_eps=1e-6, dtype="bfloat16", bos_token_id=1,
