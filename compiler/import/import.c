@@ -20,7 +20,9 @@ static const struct {
     [IMPORT_GLM4_MOE] = {"glm4_moe", "Glm4MoeForCausalLM"},
     [IMPORT_GPT_OSS] = {"gpt_oss", "GptOssForCausalLM"},
     [IMPORT_DEEPSEEK_V3] = {"deepseek_v3", "DeepseekV3ForCausalLM"},
+    [IMPORT_DEEPSEEK_V32] = {"deepseek_v32", "DeepseekV32ForCausalLM"},
     [IMPORT_KIMI_K2] = {"kimi_k2", "DeepseekV3ForCausalLM"},
+    [IMPORT_GLM4_MOE_LITE] = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"},
     [IMPORT_QWEN3_NEXT] = {"qwen3_next", "Qwen3NextForCausalLM"},
     [IMPORT_QWEN3_5_MOE] = {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"},
 };
@@ -138,7 +140,9 @@ static void read_sizes(Config *c)
 /* What families have that no op here computes, so that their experts alone are imported. */
 static const char *const lacks[IMPORT_FAMILIES] = {
     [IMPORT_DEEPSEEK_V3] = "attention over latent keys (MLA)",
+    [IMPORT_DEEPSEEK_V32] = "attention over chosen latent keys (MLA)",
     [IMPORT_KIMI_K2] = "attention over latent keys (MLA)",
+    [IMPORT_GLM4_MOE_LITE] = "attention over latent keys (MLA)",
     [IMPORT_QWEN3_NEXT] = "gated delta rules, and gated attention",
     [IMPORT_QWEN3_5_MOE] = "gated delta rules, and gated attention",
 };

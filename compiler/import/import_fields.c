@@ -7,7 +7,9 @@
 #define OF(family) (1 << IMPORT_##family)
 
 enum {
-    PARTS = OF(DEEPSEEK_V3) | OF(KIMI_K2) | OF(QWEN3_NEXT) | OF(QWEN3_5_MOE),
+    LATENT = OF(DEEPSEEK_V3) | OF(DEEPSEEK_V32) | OF(KIMI_K2) | OF(GLM4_MOE_LITE),
+    NEXT = OF(QWEN3_NEXT) | OF(QWEN3_5_MOE),
+    PARTS = LATENT | NEXT,
     ALL = (1 << IMPORT_FAMILIES) - 1,
     WHOLE = ALL & ~PARTS,
     OLMO = OF(OLMO2) | OF(OLMO3),
@@ -16,8 +18,7 @@ enum {
     LLAMA = OF(LLAMA),
     GLM = OF(GLM4_MOE),
     GPT_OSS = OF(GPT_OSS),
-    SIGMOID = GLM | OF(DEEPSEEK_V3) | OF(KIMI_K2),
-    NEXT = OF(QWEN3_NEXT) | OF(QWEN3_5_MOE),
+    SIGMOID = GLM | LATENT,
     EXPERTS = OF(QWEN3_MOE) | OF(MIXTRAL) | GPT_OSS | SIGMOID | NEXT
 };
 
@@ -56,11 +57,14 @@ static const struct {
     {"experts_per_token", GPT_OSS, NULL},
     {"moe_intermediate_size", OF(QWEN3_MOE) | SIGMOID | NEXT, NULL},
     {"shared_expert_intermediate_size", NEXT, NULL},
+    {"shared_expert_intermediate_size", OF(QWEN3_MOE), "0"},
     {"n_group", SIGMOID, NULL},
     {"topk_group", SIGMOID, NULL},
     {"routed_scaling_factor", SIGMOID, NULL},
     {"first_k_dense_replace", SIGMOID, NULL},
     {"use_qk_norm", GLM, NULL},
+    {"use_qk_norm", OF(QWEN3_MOE), "true"},
+    {"qkv_bias", OF(QWEN3_MOE), "false"},
     {"scoring_func", SIGMOID, "\"sigmoid\""},
     {"topk_method", SIGMOID, "\"noaux_tc\""},
     {"moe_layer_freq", SIGMOID, "1"},

@@ -17,7 +17,9 @@ typedef enum ImportFamily {
     IMPORT_GLM4_MOE,
     IMPORT_GPT_OSS,
     IMPORT_DEEPSEEK_V3, /* from here on the mixture of experts alone */
+    IMPORT_DEEPSEEK_V32,
     IMPORT_KIMI_K2,
+    IMPORT_GLM4_MOE_LITE,
     IMPORT_QWEN3_NEXT,
     IMPORT_QWEN3_5_MOE,
     IMPORT_FAMILIES
