@@ -30,8 +30,9 @@ typedef struct WeightTensor {
  * *.safetensors or *.gguf; or "seed:N", N a decimal integer: numbers of about unit variance over
  * fan_in, of about 1 in weights of norms, and a thousand times that in three rows of one down_proj,
  * so that a few channels of the residual stream are massive. GGUF's names are taken as Hugging
- * Face's, and its rows of q and k put back in Hugging Face's order. Of NAME_blocks and NAME_scales
- * (MXFP4) a tensor NAME is there as transformers dequantises it.
+ * Face's, a stack of experts as theirs one by one, and its rows of q and k put back in Hugging
+ * Face's order. Of NAME_blocks and NAME_scales (MXFP4) a tensor NAME is there, as transformers
+ * dequantises it.
  * ISO_FILE, ISO_OUT_OF_MEMORY, or ISO_BAD_WEIGHT where a file is not what its format says. */
 iso_status weights_open(Weights **weights, const char *path);
 void weights_close(Weights *weights);

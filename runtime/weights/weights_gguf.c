@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STACK "{*}" /* in a name: the index along the tensor's first axis */
+
 enum { NAME_ROOM = 256, DEPTH_MOST = 4, TENSORS_MOST = 1 << 20 };
 
 typedef struct Cursor {
@@ -128,6 +130,18 @@ static const struct Renamed {
     {"ffn_down", "mlp.down_proj"},
     {"post_attention_norm", "post_attention_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts." STACK ".gate_proj"},
+    {"ffn_up_exps", "mlp.experts." STACK ".up_proj"},
+    {"ffn_down_exps", "mlp.experts." STACK ".down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+}, of_mixtral[] = { /* whose architecture is llama too */
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts." STACK ".w1"},
+    {"ffn_up_exps", "block_sparse_moe.experts." STACK ".w3"},
+    {"ffn_down_exps", "block_sparse_moe.experts." STACK ".w2"},
 };
 
 static const char *theirs(const struct Renamed *table, size_t n, Text own)
@@ -140,7 +154,7 @@ static const char *theirs(const struct Renamed *table, size_t n, Text own)
 
 /* "blk.3.attn_q.weight" to "model.layers.3.self_attn.q_proj.weight". What is no weight of a layer,
  * as precomputed frequencies, keeps its name. */
-static int rename_tensor(Text name, char *out)
+static int rename_tensor(const Meta *meta, Text name, char *out)
 {
     size_t dot = name.n;
     while (dot > 0 && name.s[dot - 1] != '.')
@@ -152,9 +166,13 @@ static int rename_tensor(Text name, char *out)
         return snprintf(out, NAME_ROOM, "%s.%.*s", found, (int)kind.n, kind.s);
     while (digits < stem.n && stem.s[digits] >= '0' && stem.s[digits] <= '9')
         digits++;
-    if (stem.n > digits + 1 && digits > 4 && !memcmp(stem.s, "blk.", 4) && stem.s[digits] == '.')
-        found = theirs(of_layer, sizeof of_layer / sizeof *of_layer,
-                       (Text){stem.s + digits + 1, stem.n - digits - 1});
+    bool layer = stem.n > digits + 1 && digits > 4 && !memcmp(stem.s, "blk.", 4) &&
+                 stem.s[digits] == '.';
+    Text own = layer ? (Text){stem.s + digits + 1, stem.n - digits - 1} : (Text){"", 0};
+    if (layer && is(meta->architecture, "llama"))
+        found = theirs(of_mixtral, sizeof of_mixtral / sizeof *of_mixtral, own);
+    if (layer && !found)
+        found = theirs(of_layer, sizeof of_layer / sizeof *of_layer, own);
     if (found)
         return snprintf(out, NAME_ROOM, "model.layers.%.*s.%s.%.*s", (int)digits - 4, stem.s + 4,
                         found, (int)kind.n, kind.s);
@@ -208,7 +226,7 @@ static bool read_sizes(Cursor *c, WeightEntry *entry)
     return true;
 }
 
-static iso_status read_tensor(Weights *weights, Cursor *c, const char *label)
+static iso_status read_tensor(Weights *weights, Cursor *c, const Meta *meta, const char *label)
 {
     char name[NAME_ROOM];
     WeightEntry entry = {0};
@@ -227,7 +245,7 @@ static iso_status read_tensor(Weights *weights, Cursor *c, const char *label)
     if (!weight_elements(&entry))
         return iso_fail(ISO_BAD_WEIGHT, "%s: %.*s has rows that are no whole blocks", label,
                         (int)own.n, own.s);
-    int n = rename_tensor(own, name);
+    int n = rename_tensor(meta, own, name);
     WeightEntry *added = weights_add(weights, name, (size_t)n);
     if (!added)
         return ISO_OUT_OF_MEMORY;
@@ -252,6 +270,41 @@ static iso_status place_tensor(WeightEntry *entry, const Meta *meta, const unsig
     return ISO_OK;
 }
 
+/* A tensor for each expert of a stack, by Hugging Face's names. */
+static iso_status unstack_one(Weights *weights, int index, const char *label)
+{
+    WeightEntry stack = weights->entries[index], one = stack;
+    const char *at = strstr(stack.name, STACK);
+    char name[NAME_ROOM];
+    if (stack.n_axes != 3 || stack.size[0] < 1)
+        return iso_fail(ISO_BAD_WEIGHT, "%s: %s is no stack of matrices", label, stack.name);
+    one.n_axes = 2;
+    one.size[0] = stack.size[1];
+    one.size[1] = stack.size[2];
+    one.elements = stack.elements / stack.size[0];
+    int64_t bytes = one.elements / weight_block_elements(one.type) * weight_block_bytes(one.type);
+    for (int64_t i = 0; i < stack.size[0]; i++) {
+        int n = snprintf(name, sizeof name, "%.*s%lld%s", (int)(at - stack.name), stack.name,
+                         (long long)i, at + strlen(STACK));
+        WeightEntry *added = weights_add(weights, name, (size_t)n);
+        if (!added)
+            return ISO_OUT_OF_MEMORY;
+        one.name = added->name;
+        one.data = stack.data + bytes * i;
+        *added = one;
+    }
+    return ISO_OK;
+}
+
+static iso_status unstack(Weights *weights, int first, const char *label)
+{
+    iso_status status = ISO_OK;
+    for (int i = first, n = weights->n_entries; i < n && !status; i++)
+        if (strstr(weights->entries[i].name, STACK))
+            status = unstack_one(weights, i, label);
+    return status;
+}
+
 iso_status weights_read_gguf(Weights *weights, const unsigned char *data, size_t size,
                              const char *label)
 {
@@ -267,7 +320,7 @@ iso_status weights_read_gguf(Weights *weights, const unsigned char *data, size_t
     size_t headers = c.at;
     int first = weights->n_entries;
     for (uint64_t i = 0; i < tensors; i++) {
-        iso_status status = read_tensor(weights, &c, label);
+        iso_status status = read_tensor(weights, &c, &meta, label);
         if (status)
             return status;
     }
@@ -286,5 +339,5 @@ iso_status weights_read_gguf(Weights *weights, const unsigned char *data, size_t
         if (status)
             return status;
     }
-    return ISO_OK;
+    return unstack(weights, first, label);
 }

@@ -291,6 +291,60 @@ START_TEST(padding_is_zero_or_the_files)
 }
 END_TEST
 
+/* ---- experts in a stack ---- */
+
+/* Three matrices of 2 x 4 in f32, by a name of llama.cpp's. */
+static void stack_file(Bytes *b, const char *architecture, int axes)
+{
+    b->n = 0;
+    put(b, "GGUF", 4);
+    put_number(b, 3, 4);
+    put_number(b, 1, 8);
+    put_number(b, 1, 8);
+    put_text(b, "general.architecture");
+    put_number(b, 8, 4);
+    put_text(b, architecture);
+    put_text(b, "blk.7.ffn_down_exps.weight");
+    put_number(b, (uint64_t)axes, 4);
+    put_number(b, 4, 8);
+    put_number(b, axes == 3 ? 2 : 6, 8);
+    if (axes == 3)
+        put_number(b, 3, 8);
+    put_number(b, 0, 4);
+    put_number(b, 0, 8);
+    while (b->n % 32)
+        put_number(b, 0, 1);
+    for (int i = 0; i < 24; i++) {
+        float x = (float)i;
+        put(b, &x, 4);
+    }
+}
+
+START_TEST(a_stacks_experts_are_tensors)
+{
+    static const char *const architectures[] = {"qwen3moe", "llama"};
+    static const char *const experts[] = {"model.layers.7.mlp.experts.2.down_proj.weight",
+                                          "model.layers.7.block_sparse_moe.experts.2.w2.weight"};
+    static Bytes b;
+    for (int i = 0; i < 2; i++) {
+        Weights *weights;
+        WeightTensor tensor = {.name = experts[i], .dtype = ISO_F32, .n_axes = 2,
+                               .size = {2, 4}, .stored = {2, 4}};
+        float out[8];
+        stack_file(&b, architectures[i], 3);
+        ck_assert_msg(!weights_open_bytes(&weights, b.v, b.n, "w"), "%s", iso_last_error());
+        ck_assert(!weights_read(weights, &tensor, (int64_t[]){0, 0}, tensor.size, out));
+        ck_assert(out[0] == 16 && out[7] == 23);
+        tensor.name = experts[!i];
+        ck_assert_int_eq(weights_check(weights, &tensor), ISO_BAD_WEIGHT);
+        weights_close(weights);
+    }
+    Weights *weights;
+    stack_file(&b, "qwen3moe", 2);
+    ck_assert_int_eq(weights_open_bytes(&weights, b.v, b.n, "w"), ISO_BAD_WEIGHT);
+}
+END_TEST
+
 /* ---- four bits ---- */
 
 enum { EXPERTS = 2, OUTPUTS = 3, TERMS = 64 };
@@ -460,6 +514,7 @@ Suite *weights_suite(void)
     tcase_add_test(tests, one_content_has_one_digest);
     tcase_add_test(tests, other_architectures_have_rows_in_order);
     tcase_add_test(tests, padding_is_zero_or_the_files);
+    tcase_add_test(tests, a_stacks_experts_are_tensors);
     tcase_add_test(tests, four_bits_are_what_transformers_makes_of_them);
     tcase_add_test(tests, damaged_files_are_refused);
     tcase_add_test(tests, corpus_of_weights);
