@@ -235,7 +235,7 @@ bench-attend: $(BUILD)/bench_attend $(BUILD)/attention.cubin
 
 unit: $(BUILD)/unit
 	@echo "unit tests"
-	@CK_DEFAULT_TIMEOUT=120 $(BUILD)/unit
+	@CK_DEFAULT_TIMEOUT=300 $(BUILD)/unit
 
 check:
 	@sh tests/tools/deps.sh build python

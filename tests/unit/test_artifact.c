@@ -185,7 +185,7 @@ Suite *artifact_suite(void)
 {
     Suite *suite = suite_create("artifact");
     TCase *tests = tcase_create("artifact");
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 300);
     tcase_add_test(tests, manifest_is_found_again);
     tcase_add_test(tests, sections_stay_and_names_resolve);
     tcase_add_test(tests, no_manifest_twice);

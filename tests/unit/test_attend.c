@@ -526,7 +526,7 @@ Suite *attend_suite(void)
     Suite *suite = suite_create("attend");
     TCase *tc = tcase_create("all");
     enum { FORMS = sizeof forms / sizeof forms[0] };
-    tcase_set_timeout(tc, 120);
+    tcase_set_timeout(tc, 300);
     tcase_add_test(tc, one_key_is_its_value);
     tcase_add_test(tc, weights_are_powers_of_two);
     tcase_add_test(tc, the_larger_score_weighs_one);

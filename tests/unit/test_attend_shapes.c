@@ -225,7 +225,7 @@ Suite *attend_shapes_suite(void)
 {
     Suite *suite = suite_create("attend_shapes");
     TCase *tc = tcase_create("all");
-    tcase_set_timeout(tc, 120);
+    tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, groups_share_their_keys, 0, 5);
     tcase_add_test(tc, keys_may_have_no_heads);
     tcase_add_loop_test(tc, depths_are_filled_with_zeros, 0, 8);

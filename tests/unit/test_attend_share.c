@@ -119,7 +119,7 @@ Suite *attend_share_suite(void)
 {
     Suite *suite = suite_create("attend_share");
     TCase *tc = tcase_create("all");
-    tcase_set_timeout(tc, 120);
+    tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, shares_have_the_bits_of_the_whole, 0, 5);
     tcase_add_test(tc, another_order_shows);
     suite_add_tcase(suite, tc);

@@ -224,7 +224,7 @@ Suite *attend_tile_suite(void)
 {
     Suite *suite = suite_create("attend_tile");
     TCase *tc = tcase_create("all");
-    tcase_set_timeout(tc, 120);
+    tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, tiles_have_the_bits_of_rows, 0, 4);
     tcase_add_loop_test(tc, tiles_survive_what_later_rows_see, 0, 4);
     suite_add_tcase(suite, tc);

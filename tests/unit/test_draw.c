@@ -420,7 +420,7 @@ Suite *draw_suite(void)
     Suite *suite = suite_create("draw");
     TCase *tc = tcase_create("all");
     tcase_add_checked_fixture(tc, open_ops, close_ops);
-    tcase_set_timeout(tc, 60);
+    tcase_set_timeout(tc, 300);
     tcase_add_test(tc, philox_gives_its_published_words);
     tcase_add_test(tc, noise_is_a_double_logarithm);
     tcase_add_test(tc, limits_keep_what_the_clause_says);

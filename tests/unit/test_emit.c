@@ -432,7 +432,7 @@ Suite *emit_suite(void)
     tcase_add_test(text, equal_kernels_are_written_once);
     suite_add_tcase(suite, text);
     TCase *compiled = tcase_create("compiled");
-    tcase_set_timeout(compiled, 240);
+    tcase_set_timeout(compiled, 300);
     tcase_add_test(compiled, kernels_compile_to_their_arithmetic);
     suite_add_tcase(suite, compiled);
     return suite;

@@ -372,7 +372,7 @@ Suite *fdpa_suite(void)
 {
     Suite *s = suite_create("fdpa");
     TCase *t = tcase_create("fdpa");
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, test_published_vectors, 0, (int)(sizeof FILES / sizeof *FILES));
     tcase_add_test(t, test_recorded_steps);
     tcase_add_test(t, test_forms_agree);

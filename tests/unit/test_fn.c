@@ -305,7 +305,7 @@ Suite *fn_suite(void)
 {
     Suite *s = suite_create("fn");
     TCase *t = tcase_create("fn");
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, test_error, 0, (int)(sizeof TABLE / sizeof *TABLE));
     tcase_add_test(t, test_exact_points);
     tcase_add_test(t, test_ends);

@@ -85,7 +85,7 @@ Suite *fuzz_suite(void)
 {
     Suite *suite = suite_create("fuzz");
     TCase *tc = tcase_create("fuzz");
-    tcase_set_timeout(tc, 120);
+    tcase_set_timeout(tc, 300);
     tcase_add_test(tc, texts_of_contracts);
     tcase_add_test(tc, every_allocation_may_fail);
     suite_add_tcase(suite, tc);

@@ -186,7 +186,7 @@ Suite *golden_suite(void)
 {
     Suite *suite = suite_create("golden");
     TCase *tc = tcase_create("golden");
-    tcase_set_timeout(tc, 60);
+    tcase_set_timeout(tc, 300);
     tcase_add_test(tc, golden_files);
     tcase_add_test(tc, reject_files);
     tcase_add_test(tc, language_and_registry_agree);

@@ -171,7 +171,7 @@ Suite *num_suite(void)
 {
     Suite *s = suite_create("num");
     TCase *t = tcase_create("num");
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 300);
     tcase_add_test(t, test_device_results);
     tcase_add_test(t, test_device_sweeps);
     tcase_add_test(t, test_canonical_nan);

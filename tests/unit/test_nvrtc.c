@@ -139,7 +139,7 @@ Suite *nvrtc_suite(void)
 {
     Suite *suite = suite_create("nvrtc");
     TCase *tests = tcase_create("nvrtc");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 300);
     tcase_add_test(tests, spills_are_refused);
     tcase_add_test(tests, advisories_are_refused);
     tcase_add_test(tests, a_clean_log_is_taken);

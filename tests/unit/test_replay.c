@@ -26,7 +26,7 @@ Suite *replay_suite(void)
 {
     Suite *suite = suite_create("replay");
     TCase *tests = tcase_create("replay");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 300);
     tcase_add_test(tests, configs);
     tcase_add_test(tests, ptx);
     suite_add_tcase(suite, tests);

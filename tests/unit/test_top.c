@@ -238,7 +238,7 @@ Suite *top_suite(void)
     Suite *suite = suite_create("top");
     TCase *tc = tcase_create("all");
     tcase_add_checked_fixture(tc, open_ops, close_ops);
-    tcase_set_timeout(tc, 60);
+    tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, rows_are_chosen_as_the_clause_says, 0, RULES);
     tcase_add_test(tc, ties_go_to_the_lowest_index);
     tcase_add_test(tc, what_is_no_number_comes_first);
