@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS = 11, MOST_SEQUENCES = 256, PAST_L2 = 192 << 20, MOST_COPIES = 64 };
+enum { REPEATS = 11, MOST_RANKS = 16, MOST_SEQUENCES = 256, PAST_L2 = 192 << 20, MOST_COPIES = 64 };
 enum { KV_HEADS = 8, HEADS = 32, DEPTH = 128, KEY_BYTES = KV_HEADS * DEPTH * 2 };
 enum { MOST_ROWS = 16384, POOL_KEYS = 640 * 1024 };
 
@@ -58,6 +58,13 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* What is timed of the op: a schedule, or a phase of a rank. */
+typedef struct Timed {
+    const iso_op *op;
+    iso_phase phase;
+    int schedule;
+} Timed;
+
 /* ---- one workload ---------------------------------------------------------------------------- */
 
 typedef struct Subject {
@@ -69,6 +76,8 @@ typedef struct Subject {
     DevicePtr positions, sequences, lengths, starts, table, workspace;
     size_t workspace_bytes;
     int schedule;
+    iso_phase phase; /* PART, JOIN: of a rank that has some splits of the keys; the roots */
+    DevicePtr roots;
 } Subject;
 
 static uint32_t scatter(uint32_t x)
@@ -140,10 +149,29 @@ static void make_tables(Subject *s)
     free(table);
 }
 
-static void open_subject(Subject *s, const iso_op *op, const Workload *work, DevicePtr k,
+static int64_t longest(const Subject *s)
+{
+    int64_t most = 0;
+    for (int i = 0; i < s->work->sequences; i++)
+        most = s->keys[i] > most ? s->keys[i] : most;
+    return most;
+}
+
+static void open_roots(Subject *s)
+{
+    size_t bytes;
+    if (s->phase == ISO_PHASE_RUN)
+        return;
+    must(iso_op_roots_of_keys(s->op, s->rows, longest(s), &bytes), "iso_op_roots_of_keys");
+    s->roots = gpu_alloc(bytes);
+    gpu_set(s->roots, 0, bytes);
+}
+
+static void open_subject(Subject *s, const Timed *timed, const Workload *work, DevicePtr k,
                          DevicePtr v)
 {
-    *s = (Subject){.work = work, .op = op};
+    const iso_op *op = timed->op;
+    *s = (Subject){.work = work, .op = op, .schedule = timed->schedule, .phase = timed->phase};
     choose_keys(s);
     double bytes = 2.0 * KEY_BYTES * s->total_keys;
     s->copies = work->prefill ? 1 : (int)(PAST_L2 / bytes) + 1;
@@ -168,6 +196,7 @@ static void open_subject(Subject *s, const iso_op *op, const Workload *work, Dev
     must(iso_op_workspace(op, s->rows, 0, &s->workspace_bytes), "iso_op_workspace");
     s->workspace = gpu_alloc(s->workspace_bytes);
     gpu_set(s->workspace, 0, s->workspace_bytes);
+    open_roots(s);
 }
 
 static void close_subject(Subject *s)
@@ -179,13 +208,30 @@ static void close_subject(Subject *s)
         gpu_free(own[i]);
     if (s->work->page)
         gpu_free(s->table);
+    if (s->phase != ISO_PHASE_RUN)
+        gpu_free(s->roots);
+}
+
+/* A join reads as many roots of every rank; here they are one rank's. */
+static void launch(const Subject *s, const iso_run *run)
+{
+    const void *all[MOST_RANKS];
+    for (int r = 0; r < MOST_RANKS; r++)
+        all[r] = (const void *)(uintptr_t)s->roots;
+    if (s->phase == ISO_PHASE_RUN)
+        must(iso_op_run(s->op, s->tensors, 4, run), "iso_op_run");
+    else if (s->phase == ISO_PHASE_PART)
+        must(iso_op_part(s->op, s->tensors, 4, (void *)(uintptr_t)s->roots, run), "iso_op_part");
+    else
+        must(iso_op_join(s->op, all, s->op->layout->ranks, s->tensors, 4, run), "iso_op_join");
 }
 
 static void launch_all(void *user, void *stream)
 {
     Subject *s = user;
     for (int c = 0; c < s->copies; c++) {
-        iso_keys keys = {.lengths = (const int32_t *)(uintptr_t)s->lengths};
+        iso_keys keys = {.lengths = (const int32_t *)(uintptr_t)s->lengths,
+                         .most_keys = longest(s)};
         size_t one = (size_t)s->work->sequences * (size_t)s->stride * 4;
         if (s->work->page) {
             keys.block_table = (const int32_t *)(uintptr_t)(s->table + one * (size_t)c);
@@ -202,18 +248,43 @@ static void launch_all(void *user, void *stream)
                        .workspace = (void *)(uintptr_t)s->workspace,
                        .workspace_bytes = s->workspace_bytes,
                        .stream = stream};
-        must(iso_op_run(s->op, s->tensors, 4, &run), "iso_op_run");
+        launch(s, &run);
     }
 }
 
 /* ---- schedules ------------------------------------------------------------------------------- */
 
-enum { MOST_SCHEDULES = 8 };
+enum { MOST_TIMED = 16 };
 
-static const char *schedule_name(const iso_op *op, int schedule)
+static const char *schedule_name(const Timed *timed)
 {
-    static const char *const names[] = {"mma", "decode", "wgmma"};
-    return names[op_spec(op, ISO_PHASE_RUN, 1, schedule)->attend.kernel];
+    static const char *const names[] = {"mma", "decode", "wgmma", "parts", "join"};
+    return names[op_spec(timed->op, timed->phase, 1, timed->schedule)->attend.kernel];
+}
+
+/* Schedules of one rank, then the parts and joins of layouts whose ranks share the keys. */
+static int list_timed(const iso_module *module, const Workload *work, const char *only,
+                      Timed *timed)
+{
+    const Manifest *manifest = module->manifest;
+    int n = 0, schedules;
+    for (int l = 0; l < manifest->n_layouts; l++) {
+        const iso_op *op;
+        const iso_layout at = {.name = manifest->layouts[l].name};
+        must(iso_op_get(module, "attention", &at, &op), at.name);
+        must(iso_op_schedules(op, &schedules), "iso_op_schedules");
+        for (int i = 0; i < schedules && manifest->layouts[l].ranks == 1; i++)
+            timed[n++] = (Timed){op, ISO_PHASE_RUN, i + 1};
+        for (int phase = ISO_PHASE_PART; phase <= ISO_PHASE_JOIN && !work->prefill; phase++)
+            if (op_shares_keys(op))
+                timed[n++] = (Timed){op, (iso_phase)phase, 0};
+    }
+    for (int i = 0; i < n && only;)
+        if (strcmp(only, schedule_name(&timed[i])))
+            timed[i] = timed[--n];
+        else
+            i++;
+    return n;
 }
 
 static void print_times(const Subject *s, const char *schedule, double *us)
@@ -221,37 +292,37 @@ static void print_times(const Subject *s, const char *schedule, double *us)
     qsort(us, REPEATS, sizeof *us, by_time);
     double bytes = 2.0 * KEY_BYTES * s->total_keys, flops = 4.0 * HEADS * DEPTH * s->seen;
     double median = us[REPEATS / 2];
-    printf("| %s | %s | %.1f (%.1f-%.1f) | %.2f %s |\n", s->work->name, schedule, median, us[0],
-           us[REPEATS - 1], s->work->prefill ? flops / median / 1e6 : bytes / median / 1e6,
+    printf("| %s | %s%s%s | %.1f (%.1f-%.1f) | ", s->work->name, schedule,
+           s->phase ? " of " : "", s->phase ? s->op->layout->name : "", median, us[0],
+           us[REPEATS - 1]);
+    bytes /= s->phase == ISO_PHASE_PART ? s->op->layout->ranks : 1;
+    if (s->phase == ISO_PHASE_JOIN)
+        printf("|\n");
+    else
+        printf("%.2f %s |\n", s->work->prefill ? flops / median / 1e6 : bytes / median / 1e6,
            s->work->prefill ? "TFLOP/s" : "TB/s");
     fflush(stdout);
 }
 
-/* All schedules' graphs, replayed in turn. */
-static void run_workload(const iso_op *op, const Workload *work, DevicePtr k, DevicePtr v,
+/* All graphs, replayed in turn. */
+static void run_workload(const iso_module *module, const Workload *work, DevicePtr k, DevicePtr v,
                          const char *only)
 {
-    static Subject s[MOST_SCHEDULES];
-    static double us[MOST_SCHEDULES][REPEATS];
-    void *graph[MOST_SCHEDULES];
-    int n;
-    must(iso_op_schedules(op, &n), "iso_op_schedules");
+    static Subject s[MOST_TIMED];
+    static double us[MOST_TIMED][REPEATS];
+    void *graph[MOST_TIMED];
+    Timed timed[MOST_TIMED];
+    int n = list_timed(module, work, only, timed);
     for (int i = 0; i < n; i++) {
-        if (only && strcmp(only, schedule_name(op, i + 1)))
-            continue;
-        open_subject(&s[i], op, work, k, v);
-        s[i].schedule = i + 1;
+        open_subject(&s[i], &timed[i], work, k, v);
         graph[i] = gpu_record(launch_all, &s[i]);
         gpu_replay(graph[i]);
     }
     for (int r = 0; r < REPEATS; r++)
         for (int i = 0; i < n; i++)
-            if (!only || !strcmp(only, schedule_name(op, i + 1)))
-                us[i][r] = gpu_replay(graph[i]) * 1e3 / s[i].copies;
+            us[i][r] = gpu_replay(graph[i]) * 1e3 / s[i].copies;
     for (int i = 0; i < n; i++) {
-        if (only && strcmp(only, schedule_name(op, i + 1)))
-            continue;
-        print_times(&s[i], schedule_name(op, i + 1), us[i]);
+        print_times(&s[i], schedule_name(&timed[i]), us[i]);
         gpu_forget(graph[i]);
         close_subject(&s[i]);
     }
@@ -261,7 +332,6 @@ int main(int argc, char **argv)
 {
     const char *cubin = NULL, *kind = NULL, *only = NULL, *batch = NULL;
     iso_module *module;
-    const iso_op *op;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--schedule") && i + 1 < argc)
             only = argv[++i];
@@ -277,7 +347,6 @@ int main(int argc, char **argv)
     }
     gpu_open();
     must(iso_module_load(&module, cubin, NULL), "iso_module_load");
-    must(iso_op_get(module, "attention", NULL, &op), "iso_op_get");
     printf("%s, driver %d; medians of %d (least-most)\n\n| batch | schedule | us | |\n"
            "| --- | --- | --- | --- |\n", gpu_name(), gpu_driver_version(), REPEATS);
     size_t elements = (size_t)POOL_KEYS * KV_HEADS * DEPTH;
@@ -287,7 +356,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
         if ((!kind || workloads[i].prefill == !strcmp(kind, "prefill")) &&
             (!batch || !strcmp(batch, workloads[i].name)))
-            run_workload(op, &workloads[i], k, v, only);
+            run_workload(module, &workloads[i], k, v, only);
     iso_module_unload(module);
     return 0;
 }

@@ -27,24 +27,25 @@ size_t group_bytes(const iso_module *module, int ranks, int64_t rows)
             size_t bytes;
             const iso_op *op =
                 op_of(module, manifest->ops[o].name, manifest->layouts[l].name, 0);
-            must(iso_group_bytes(op, rows, &bytes), "iso_group_bytes");
+            must(iso_group_bytes_of_keys(op, rows, rows, &bytes), "iso_group_bytes_of_keys");
             most = bytes > most ? bytes : most;
         }
     return most;
 }
 
-/* ---- bits ---- */
+/* ---- bits ----
+ * Where ranks share keys, `model` compares. */
 
 static void check_layouts(Rank *rank, Device *d, const int64_t *rows, int n)
 {
     const Manifest *manifest = rank->module->manifest;
     for (int l = 0; l < manifest->n_layouts; l++)
-        for (int m = 0; m < n && manifest->layouts[l].ranks == rank->ranks; m++)
-            if (rows[m] <= d->most)
-                device_check(d,
-                             op_of(rank->module, d->op->name, manifest->layouts[l].name,
-                                   rank->rank),
-                             rows[m]);
+        for (int m = 0; m < n && manifest->layouts[l].ranks == rank->ranks; m++) {
+            const iso_op *op =
+                op_of(rank->module, d->op->name, manifest->layouts[l].name, rank->rank);
+            if (rows[m] <= d->most && !op_shares_keys(op))
+                device_check(d, op, rows[m]);
+        }
 }
 
 /* Row counts about those where two shots begin, and where a join no longer takes its places early,
@@ -57,6 +58,8 @@ static void check_thresholds(Rank *rank, Device *d)
             continue;
         const iso_op *op =
             op_of(rank->module, d->op->name, manifest->layouts[l].name, rank->rank);
+        if (op_shares_keys(op))
+            continue;
         size_t all = op->at->join >= 0 ? roots_bytes(op, rank->ranks, 0) : 0;
         size_t bytes = all / (size_t)rank->ranks;
         size_t peers = bytes ? (size_t)op->at->sources[rank->rank].n - 1 : 0;
