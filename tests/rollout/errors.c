@@ -1,9 +1,11 @@
 /* What a model refuses, by status and by what it says. */
 #include "iso_model.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ROWS = 8, VOCAB = 512 };
 
@@ -150,6 +152,63 @@ static void refuse_traces(iso_model *model, const char *file)
     expect("diff", iso_trace_diff("nowhere", file, &difference), ISO_FILE, "nowhere");
 }
 
+/* ---- a page of another rank ---- */
+
+typedef struct Sharer {
+    const iso_module *module;
+    const char *where;
+    int rank;
+    iso_status status;
+    char says[512];
+} Sharer;
+
+/* Positions 16 to 31 lie with the first 16, on rank 0. */
+static void *share_keys(void *user)
+{
+    static const int32_t pages[] = {0, 1};
+    Sharer *s = user;
+    iso_group *group = NULL;
+    iso_model *model = NULL;
+    iso_model_config c = plain;
+    iso_group_config wanted = {.size = sizeof wanted, .rank = s->rank, .ranks = 2,
+                               .bootstrap = s->where};
+    c.layout = "kv2";
+    s->status = iso_group_create(&group, s->module, &wanted);
+    c.group = group;
+    if (!s->status)
+        s->status = iso_model_load(&model, s->module, &c);
+    if (!s->status)
+        s->status = step(model, (iso_sequence){7, 12, 5, pages}, 5, 5 * VOCAB * sizeof(float));
+    snprintf(s->says, sizeof s->says, "%s", iso_last_error());
+    iso_model_unload(model);
+    iso_group_destroy(group);
+    return NULL;
+}
+
+static void refuse_pages(const iso_module *module)
+{
+    char folder[] = "/tmp/errors-XXXXXX", where[64];
+    Sharer sharer[2];
+    pthread_t thread[2];
+    if (!mkdtemp(folder))
+        exit(3);
+    snprintf(where, sizeof where, "file:%s", folder);
+    for (int r = 0; r < 2; r++) {
+        sharer[r] = (Sharer){.module = module, .where = where, .rank = r};
+        if (pthread_create(&thread[r], NULL, share_keys, &sharer[r]))
+            exit(3);
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(thread[r], NULL);
+        if (sharer[r].status == ISO_PAGES &&
+            strstr(sharer[r].says, "position 16 lies in page 1; layout kv2 shares keys over 2"))
+            continue;
+        failed++;
+        printf("pages of ranks: %s: %s\n", iso_status_string(sharer[r].status), sharer[r].says);
+    }
+    rmdir(folder);
+}
+
 int main(int argc, char **argv)
 {
     iso_module *module;
@@ -167,7 +226,8 @@ int main(int argc, char **argv)
     refuse_names(model);
     refuse_traces(model, argv[2]);
     iso_model_unload(model);
+    refuse_pages(module);
     iso_module_unload(module);
-    printf("rollout: what a model refuses: %d of 22 otherwise than they should be\n", failed);
+    printf("rollout: what a model refuses: %d of 24 otherwise than they should be\n", failed);
     return failed != 0;
 }
