@@ -306,7 +306,9 @@ typedef struct IsoRowArgs {
 //
 // iso_attend_wgmma<Op>(IsoAttendArgs, IsoAttendMaps)
 //   needs   as iso_attend; pages of multiples of 8 keys
-//   block   384, 1, 1; the rest as iso_attend
+//   block   384, 1, 1
+//   grid    any; no more CTAs than have room at once is best
+//   draws   2 of 4 bytes, zero before the first launch ever; each launch leaves them zero
 //   maps    bf16 or f16, four dimensions, 128-byte swizzle, no interleave, element strides 1, fill
 //           of zeros, L2 promotion free; axes of size 1 have any stride that is a multiple of 16:
 //             q      dims {elements, group, heads, rows}, box {64, tile_group, 1, tile_tokens}
@@ -365,7 +367,7 @@ typedef struct IsoAttendArgs {
     int heads;                      // of keys
     int most_roots;                 // iso_attend_decode: see above
     float *roots;
-    unsigned *counters, *draws;
+    unsigned *counters, *draws;     // draws: iso_attend_wgmma too
 } IsoAttendArgs;
 
 // Tensor maps of iso_attend_wgmma.

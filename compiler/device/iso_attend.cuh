@@ -69,11 +69,11 @@ template <class Op> ISO_INLINE float iso_attend_weight(float x, float m) {
     return Op::weight(iso_sub(x, m));
 }
 
-// A row with no key so far has no maximum, and sums of zeros.
-template <class Op> ISO_INLINE float iso_attend_sum(float x, float m) {
+// Of a lane in a block. `seen`: the row sees a key of the lane; if not the sum is +0, and stays it.
+template <class Op> ISO_INLINE float iso_attend_sum(float x, float m, bool seen) {
     if constexpr (Op::rounded) {
         float sum = iso_rounded_sum(x, m);
-        return m == iso_bits_f32(0xFF800000u) ? x : sum;
+        return seen ? sum : x;
     }
     return x;
 }
@@ -114,6 +114,13 @@ struct IsoAttendRange {
 
 ISO_INLINE int iso_attend_max(int a, int b) { return a > b ? a : b; }
 ISO_INLINE int iso_attend_min(int a, int b) { return a < b ? a : b; }
+
+// Whether a key of [from, to) in the block is the lane's: pairs of keys go to four lanes in turn.
+ISO_INLINE bool iso_attend_lane_sees(int from, int to, int block, int lane) {
+    int first = iso_attend_max(from - block, 0), end = iso_attend_min(to - block, ISO_ATTEND_BLOCK);
+    int passed = (first - 2 * lane) & 7;
+    return first + (passed < 2 ? 0 : 8 - passed) < end;
+}
 
 // Steps along the stored keys' sequence and position axes: of a page and in it, of the packed rows,
 // or of the sequence and its position.
@@ -407,7 +414,7 @@ template <class Op> struct IsoAttend {
     }
 
     // Weights are not below +0, so that an absent sum may be +0.
-    __device__ __forceinline__ void take_sums() {
+    __device__ __forceinline__ void take_sums(int block) {
 #pragma unroll
         for (int i = 0; i < Op::row_tiles; ++i) {
 #pragma unroll
@@ -418,7 +425,8 @@ template <class Op> struct IsoAttend {
                 }
                 float left = iso_add(shared.part[0][own][r], shared.part[1][own][r]);
                 float right = iso_add(shared.part[2][own][r], shared.part[3][own][r]);
-                float x = iso_attend_sum<Op>(iso_add(left, right), m[i][h]);
+                bool seen = iso_attend_lane_sees(lo[i][h], hi[i][h], block, own);
+                float x = iso_attend_sum<Op>(iso_add(left, right), m[i][h], seen);
                 sum[i][h] = iso_add(iso_mul(sum[i][h], alpha[i][h]), x);
             }
         }
@@ -676,7 +684,7 @@ template <class Op> struct IsoAttend {
         scale_out(o, alpha);
         iso_cp_async_wait<1>();
         __syncthreads();
-        take_sums();
+        take_sums(block);
         if (is_odd(block)) {
             multiply_values<true>(block);
         } else {

@@ -316,7 +316,7 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         keep_place(n + Op::ahead + 1, next);
         iso_cp_async_wait<Deep::stages - 1>();
         __syncthreads();
-        this->take_sums();
+        this->take_sums(block);
         this->v = stage(2 * n + 1);
         if (this->is_odd(block)) {
             this->template multiply_values<true>(block);

@@ -97,6 +97,9 @@ static u64 sign_of(PtxOp op, const u64 *args, int n)
     u64 all = TERM_NO_SIGN;
     if (op == PTX_EX2)
         return all;
+    /* a zero of either sign, or NaN, and what has no sign */
+    if (op == PTX_FMA && (args[0] == ptx_term_const(0) || args[1] == ptx_term_const(0)))
+        return args[2] & TERM_NO_SIGN;
     for (int i = 0; i < n; i++)
         all &= args[i];
     return op == PTX_ADD || op == PTX_MUL || op == PTX_FMA || op == PTX_DIV || op == PTX_SQRT

@@ -194,6 +194,8 @@ static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
 
 size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
+    if (spec && spec->attend.kernel == MF_ATTEND_WGMMA)
+        return counter_region(DRAWS * 4);
     bool draws = spec && (spec->attend.kernel == MF_ATTEND_DECODE ||
                           spec->attend.kernel == MF_ATTEND_PARTS);
     if (!draws)
@@ -206,9 +208,12 @@ size_t attend_workspace(const iso_op *op, const MfSpec *spec, int64_t rows)
 
 size_t attend_counters(const iso_op *op, const MfSpec *spec, int64_t rows)
 {
-    return spec->attend.kernel == MF_ATTEND_DECODE || spec->attend.kernel == MF_ATTEND_PARTS
-               ? (size_t)scratch_of(op, spec, rows).counters
-               : 0;
+    switch (spec->attend.kernel) {
+    case MF_ATTEND_DECODE:
+    case MF_ATTEND_PARTS: return (size_t)scratch_of(op, spec, rows).counters;
+    case MF_ATTEND_WGMMA: return DRAWS * 4;
+    default: return 0;
+    }
 }
 
 /* ---- the launch ------------------------------------------------------------------------------ */
@@ -263,6 +268,15 @@ static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *gr
     if (!status)
         status = check_extent(launch, a->values);
     return status ? status : counters_ready(launch, (size_t)s.counters);
+}
+
+/* CTAs stay, and draw tiles. */
+static void set_draws(const Launch *launch, IsoAttendArgs *args, Grid *grid)
+{
+    int64_t room = launch->op->module->multiprocessors, tiles = (int64_t)grid->x * grid->y;
+    args->draws = launch->run->workspace;
+    grid->x = (unsigned)(tiles < room ? tiles : room);
+    grid->y = 1;
 }
 
 /* ---- keys that ranks share by splits --------------------------------------------------------- */
@@ -390,9 +404,11 @@ static iso_status launch_bound(const Launch *launch, IsoAttendArgs bound)
         set_join(launch, &args, &cut, &grid);
     if (choice == MF_ATTEND_DECODE)
         status = set_decode(launch, &args, &grid);
-    if (choice == MF_ATTEND_WGMMA)
+    if (choice == MF_ATTEND_WGMMA) {
+        set_draws(launch, &args, &grid);
         status = attend_maps(launch, &args, dim_size(launch, DEPTH), dim_size(launch, WIDTH),
                              &maps);
+    }
     void *parameters[] = {&args, cuts ? (void *)&cut : &maps};
     return status ? status : launch_kernel(launch, &grid, parameters);
 }

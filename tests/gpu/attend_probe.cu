@@ -23,6 +23,8 @@
         }                                                                                          \
     } while (0)
 
+static const int multiprocessors = 132;
+
 // --- forms ---
 
 template <int Depth, int Width, int Degree, bool F16, bool Causal, int Window, bool Sinks,
@@ -288,7 +290,9 @@ static Problem place(const Subject &s, const Batch &b) {
         p.owned.push_back(table);
     }
     a.piece = b.piece;
-    p.heads = b.heads;
+    p.heads = a.heads = b.heads;
+    a.draws = upload(std::vector<unsigned>(2));
+    p.owned.push_back(a.draws);
     return p;
 }
 
@@ -308,8 +312,9 @@ static void map_all(const Subject &s, const Batch &b, Problem &p, int tile_token
 static void launch(const Subject &s, Problem &p, bool general, void *o, void *lse) {
     IsoAttendArgs &a = p.args;
     a.o.ptr = o, a.lse.ptr = lse;
-    dim3 grid((a.rows + a.tile_tokens - 1) / a.tile_tokens *
-                  ((a.group + a.tile_group - 1) / a.tile_group), p.heads);
+    int tiles = (a.rows + a.tile_tokens - 1) / a.tile_tokens *
+                ((a.group + a.tile_group - 1) / a.tile_group);
+    dim3 grid(general ? tiles : std::min(tiles * p.heads, multiprocessors), general ? p.heads : 1);
     void *parameters[] = {&a, &p.maps};
     CHECK(cudaLaunchKernel(general ? s.general : s.wgmma, grid,
                            dim3(general ? 128 : ISO_ATTEND_WGMMA_THREADS), parameters,
