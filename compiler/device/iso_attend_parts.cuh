@@ -154,33 +154,69 @@ ISO_INLINE void iso_attend_parts(const IsoAttendArgs &args, const IsoAttendCut &
 // A row of a warp: each lane has every 32nd column.
 template <class Op> struct IsoAttendJoin {
     static constexpr int columns = Op::width / 32, root = Op::width + 4;
+    static constexpr int ahead = columns > 4 ? 4 : 8;
 
     const IsoAttendArgs &args;
     const IsoAttendCut &cut;
     int token, head, member, lane;
     float m, l, o[columns];
 
-    __device__ __forceinline__ void take_root(int split, int first, int sequence) {
+    struct Root {
+        float m, l, o[columns];
+    };
+
+    __device__ __forceinline__ const float *root_of(int split, int first, int sequence) const {
         int turn = cut.turn ? cut.turn[sequence] : 0;
         int piece = (split + turn) % cut.pieces;
         int place = (split - iso_attend_own(cut, first, sequence, piece)) / cut.pieces;
         const IsoAttendSource &from = cut.source[piece];
         long long row = ((long long)(token + from.token) * from.heads + head + from.head) *
                             from.group + member + from.member;
-        const float *x = from.roots + (row * cut.places + place) * root;
-        float own_m = x[Op::width], own_l = x[Op::width + 1];
-        bool before = split > first;
-        float most = before ? iso_max(m, own_m) : own_m;
-        float left = Op::weight(iso_sub(m, most)), right = Op::weight(iso_sub(own_m, most));
-        float both = iso_add(iso_mul(l, left), iso_mul(own_l, right));
+        return from.roots + (row * cut.places + place) * root;
+    }
+
+    // Roots may lie in other GPUs' memory: some are asked for before the first is used.
+    __device__ __forceinline__ void load_roots(Root (&roots)[ahead], int split, int first, int end,
+                                               int sequence) const {
+#pragma unroll
+        for (int i = 0; i < ahead; ++i) {
+            if (split + i < end) {
+                const float *x = root_of(split + i, first, sequence);
+                roots[i].m = x[Op::width];
+                roots[i].l = x[Op::width + 1];
+#pragma unroll
+                for (int c = 0; c < columns; ++c) {
+                    roots[i].o[c] = x[c * 32 + lane];
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void take_root(const Root &own, bool before) {
+        float most = before ? iso_max(m, own.m) : own.m;
+        float left = Op::weight(iso_sub(m, most)), right = Op::weight(iso_sub(own.m, most));
+        float both = iso_add(iso_mul(l, left), iso_mul(own.l, right));
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-            float own = x[c * 32 + lane];
-            float sum = iso_add(iso_mul(o[c], left), iso_mul(own, right));
-            o[c] = before ? sum : own;
+            float sum = iso_add(iso_mul(o[c], left), iso_mul(own.o[c], right));
+            o[c] = before ? sum : own.o[c];
         }
-        l = before ? both : own_l;
+        l = before ? both : own.l;
         m = most;
+    }
+
+    __device__ __forceinline__ void take_roots(int first, int end, int sequence) {
+#pragma unroll 1
+        for (int split = first; split < end; split += ahead) {
+            Root roots[ahead];
+            load_roots(roots, split, first, end, sequence);
+#pragma unroll
+            for (int i = 0; i < ahead; ++i) {
+                if (split + i < end) {
+                    take_root(roots[i], split + i > first);
+                }
+            }
+        }
     }
 
     __device__ __forceinline__ void take_sink() {
@@ -227,9 +263,8 @@ template <class Op> struct IsoAttendJoin {
         for (int c = 0; c < columns; ++c) {
             o[c] = 0.0f;
         }
-#pragma unroll 2
-        for (int split = first; any && split < end; ++split) {
-            take_root(split, first, sequence);
+        if (any) {
+            take_roots(first, end, sequence);
         }
         if constexpr (Op::sinks) {
             take_sink();
