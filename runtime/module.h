@@ -94,7 +94,8 @@ typedef struct Window {
     int64_t lo, n;
 } Window;
 
-typedef struct Launch {
+typedef struct Launch Launch;
+struct Launch {
     const iso_op *op;
     iso_phase phase;
     const MfSpec *spec;
@@ -104,7 +105,20 @@ typedef struct Launch {
     const void *const *sources; /* JOIN: per rank of the layout */
     const Window *window;       /* JOIN: NULL for all */
     bool early;                 /* JOIN: may take its places before it may begin */
-} Launch;
+    const Launch *beside; /* RUN: a call of the same program, in the same launch; or NULL */
+};
+
+typedef struct OpCall {
+    const iso_op *op;
+    const iso_tensor *tensors;
+    int n;
+    const iso_run *run;
+} OpCall;
+
+/* Whether one launch has room for a call of each, at so many rows. */
+bool op_pairs(const iso_op *a, const iso_op *b, int64_t rows);
+/* iso_op_run of both, in one launch; neither may write what the other reads or writes. */
+iso_status op_run_pair(const OpCall calls[2]);
 
 /* iso_op_join, and for some of the rows: those of a product whose rows are the tokens. */
 iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,

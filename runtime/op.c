@@ -313,9 +313,11 @@ static bool nothing_to_do(const iso_op *op, iso_phase phase, int64_t rows)
     return false;
 }
 
-static iso_status run_phase(Launch *launch, int n)
+/* Finds the spec of what is asked and checks the rest; *nothing: there is nothing to launch. */
+static iso_status prepare(Launch *launch, int n, bool *nothing)
 {
     const iso_op *op = launch->op;
+    *nothing = true;
     if (!launch->run || !launch->tensors)
         return iso_fail(ISO_INVALID_ARGUMENT, "the run or the tensors are NULL");
     iso_status status = check_rows(op, launch->phase, launch->run->rows);
@@ -326,6 +328,7 @@ static iso_status run_phase(Launch *launch, int n)
     launch->spec = run_spec(op, launch->phase, launch->run);
     if (!launch->spec || nothing_to_do(op, launch->phase, launch->run->rows))
         return ISO_OK;
+    *nothing = false;
     status =
         op_check_tensors(op, launch->phase, launch->spec, launch->tensors, n, launch->run->rows);
     if (!status)
@@ -334,9 +337,19 @@ static iso_status run_phase(Launch *launch, int n)
         status = check_keys(op, launch->spec, launch->run);
     if (!status && launch->phase != ISO_PHASE_JOIN)
         status = check_workspace(op, launch->run);
-    if (status)
-        return status;
-    return op->module->device == ISO_CUDA ? launch_cuda(launch) : launch_cpu(launch);
+    return status;
+}
+
+static iso_status launch_on(const Launch *launch)
+{
+    return launch->op->module->device == ISO_CUDA ? launch_cuda(launch) : launch_cpu(launch);
+}
+
+static iso_status run_phase(Launch *launch, int n)
+{
+    bool nothing;
+    iso_status status = prepare(launch, n, &nothing);
+    return status || nothing ? status : launch_on(launch);
 }
 
 /* Both phases, with the roots in the workspace. */
@@ -373,6 +386,41 @@ iso_status iso_op_run(const iso_op *op, const iso_tensor *tensors, int n, const 
                         op->layout->name);
     Launch launch = {.op = op, .phase = ISO_PHASE_RUN, .tensors = tensors, .run = run};
     return run_phase(&launch, n);
+}
+
+/* ---- two calls in one launch ---- */
+
+static const MfSpec *runs_alone(const iso_op *op, int64_t rows)
+{
+    bool whole = op->at->join < 0 && op->module->device == ISO_CUDA;
+    const MfSpec *spec = whole ? op_spec(op, ISO_PHASE_RUN, rows, 0) : NULL;
+    return spec && (spec->family == MF_MAP || spec->family == MF_ROW) ? spec : NULL;
+}
+
+bool op_pairs(const iso_op *a, const iso_op *b, int64_t rows)
+{
+    const MfSpec *x = runs_alone(a, rows), *y = runs_alone(b, rows);
+    return x && y && a->module == b->module && x->kernel == y->kernel &&
+           a->module->manifest->kernels[x->kernel].calls > 1;
+}
+
+iso_status op_run_pair(const OpCall calls[2])
+{
+    Launch launches[2];
+    bool nothing[2];
+    for (int i = 0; i < 2; i++) {
+        launches[i] = (Launch){.op = calls[i].op, .phase = ISO_PHASE_RUN,
+                               .tensors = calls[i].tensors, .run = calls[i].run};
+        iso_status status = prepare(&launches[i], calls[i].n, &nothing[i]);
+        if (status)
+            return status;
+    }
+    if (!nothing[0] && !nothing[1])
+        launches[0].beside = &launches[1];
+    for (int i = 0; i < 2; i++)
+        if (!nothing[i] && !(i && !nothing[0]))
+            return launch_on(&launches[i]);
+    return ISO_OK;
 }
 
 iso_status iso_op_part(const iso_op *op, const iso_tensor *tensors, int n, void *roots,

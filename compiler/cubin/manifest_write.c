@@ -122,7 +122,7 @@ static json_t *contract_json(ManifestWriter *w)
 static const struct {
     const char *name, *arguments;
 } families[] = {
-    [FAMILY_MAP] = {"map", "IsoMapArgs"},
+    [FAMILY_MAP] = {"map", "IsoMapCalls"},
     [FAMILY_ROW] = {"row", "IsoRowArgs"},
     [FAMILY_GEMM] = {"gemm", "IsoGemmArgs"},
     [FAMILY_JOIN] = {"join", "IsoJoinArgs"},
@@ -158,6 +158,12 @@ static json_t *census_json(ManifestWriter *w, const Census *c)
     return object;
 }
 
+/* How many one launch has room for: ISO_CALLS of iso_abi.cuh. */
+static int calls_of(const Kernel *k)
+{
+    return k->family == FAMILY_MAP || (k->family == FAMILY_ROW && !k->row.columns) ? 2 : 1;
+}
+
 static json_t *kernels_json(ManifestWriter *w, const ManifestBuild *build)
 {
     json_t *array = json_array();
@@ -173,6 +179,7 @@ static json_t *kernels_json(ManifestWriter *w, const ManifestBuild *build)
         put(w, kernel, "shared_bytes", integer(k->shared_bytes));
         put(w, kernel, "registers", integer(build->registers ? build->registers[i] : 0));
         put(w, kernel, "waits", json_true());
+        put(w, kernel, "calls", integer(calls_of(k->kernel)));
         put(w, kernel, "device_files", lines_json(w, k->device_files));
         put(w, kernel, "census", census_json(w, &k->census));
         push(w, array, kernel);

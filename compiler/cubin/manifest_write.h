@@ -24,6 +24,7 @@
  *                          "threads", "shared_bytes" (dynamic), "registers",
  *                          "waits": true: by itself, for what was launched before; not in
  *                          older ones, of which products wait,
+ *                          "calls": that one launch has room for (absent: 1),
  *                          "arguments": struct of device/iso_abi.cuh, "device_files": [..],
  *                          "census": { "add", "mul", "fma", "div", "sqrt", "mma_steps" } }
  *   "specs": [ S ],        Plan.kernels: what a launch binds to a program:

@@ -111,6 +111,7 @@
 enum {
     ISO_DIMS = 6,           // dimensions of a kernel, strides of a view
     ISO_VIEWS = 24,         // operands and results of one map or row kernel
+    ISO_CALLS = 2,          // of one map or row kernel, in one launch
     ISO_LOOKUPS = 4,        // of them, operands that are read at indices from others
     ISO_GEMM_GROUPS = 4,    // column groups of one launch
     ISO_GEMM_PARTS = 4,     // accumulators held together
@@ -250,7 +251,7 @@ typedef struct IsoLookup {
 
 // Elementwise kernels: every element of the kernel's dimensions once.
 //   block   the manifest's threads
-//   grid    ceil(elements, 8 * threads), 1, 1; any grid >= 1 is right: threads loop
+//   grid    ceil(elements, 8 * threads), calls, 1; any grid.x >= 1 is right: threads loop
 //   shared, workspace, counters   none
 // The product of all extents but the last must be below 2^31, and so must that of the extents with
 // the last one counted in chunks of 8.
@@ -266,9 +267,15 @@ typedef struct IsoMapArgs {
     IsoLookup lookup[ISO_LOOKUPS];  // of the bindings that have one, in that order
 } IsoMapArgs;
 
+// What one launch computes: as many calls as grid.y says, none of which may need another's results.
+typedef struct IsoMapCalls {
+    IsoMapArgs map[ISO_CALLS];
+} IsoMapCalls;
+
 // Row kernels: the last dimension is reduced, the others number the rows.
 //   block   the manifest's threads
-//   grid    where "row_threads" is 1: ceil(rows, threads), else rows; 1, 1; any grid >= 1 is right.
+//   grid    where "row_threads" is 1: ceil(rows, threads), else rows; calls, 1; any grid.x >= 1 is
+//           right. A second call has its own `also` and stores no roots.
 //           With "columns" the last dimension but one is no row's: a warp has 32 * columns of its
 //           elements, a thread has neighbours, and the last dimension are a token's slots;
 //           ceil(rows * ceil(elements, 32 * columns) * 32, threads)
@@ -287,6 +294,7 @@ typedef struct IsoRowArgs {
     int column_begin, source_columns; // with "columns", of a join: the sources' columns, and which
                                       // of them is its first
     IsoJoinSource source[ISO_JOIN_SOURCES];
+    IsoMapArgs also;
 } IsoRowArgs;
 
 // Attention of packed tokens over the keys of their sequences. The views' dimensions are (tokens,

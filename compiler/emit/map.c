@@ -9,13 +9,14 @@ void emit_map(KernelText *k)
     Chunked c;
     chunked_init(&c, k, k->kernel->n_dims - 1);
     k->family = "map";
-    k->parameters = "const __grid_constant__ IsoMapArgs map";
-    k->arguments = "IsoMapArgs";
+    k->parameters = "const __grid_constant__ IsoMapCalls calls";
+    k->arguments = "IsoMapCalls";
     k->threads = MAP_THREADS;
     k->bounds = "256";
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_prim.cuh\n"
                    "iso_map.cuh\n");
 
+    writer_line(w, "const IsoMapArgs &map = calls.map[blockIdx.y];");
     chunked_extents(&c);
     writer_line(w, "const unsigned chunks = (e%d + %d) / %d;", c.inner, c.width - 1, c.width);
     writer_open(w, "for (unsigned at = blockIdx.x * %du + threadIdx.x; at < rows * chunks; "

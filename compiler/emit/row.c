@@ -282,7 +282,8 @@ void emit_row(KernelText *k)
                    "iso_map.cuh\niso_row.cuh\niso_row_spread.cuh\n");
     }
 
-    writer_line(w, "const IsoMapArgs &map = args.map;");
+    writer_line(w, "const IsoMapArgs &map = %s;",
+                join ? "args.map" : "blockIdx.y ? args.also : args.map");
     chunked_extents(&c);
     write_rows_loop(w, threads, join ? 1 : row->cluster);
     chunked_row(&c);

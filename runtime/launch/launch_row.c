@@ -76,20 +76,39 @@ static void set_threads(const Launch *launch, Grid *grid)
     *grid = (Grid){1, 1, 1, (unsigned)kernel->threads, (size_t)kernel->shared_bytes};
 }
 
-iso_status launch_map(const Launch *launch)
+static int64_t elements_of(const Launch *launch, const IsoMapArgs *args)
 {
-    IsoMapArgs args;
-    Grid grid;
-    memset(&args, 0, sizeof args);
-    iso_status status = bind_map(launch, &args);
-    if (status)
-        return status;
     int64_t elements = 1;
     for (int d = 0; d < launch->spec->n_dims; d++)
-        elements *= args.extent[d];
+        elements *= args->extent[d];
+    return elements;
+}
+
+/* Of a launch's second call, if it has one. */
+static iso_status bind_beside(const Launch *launch, IsoMapArgs *args, Grid *grid)
+{
+    if (!launch->beside)
+        return ISO_OK;
+    grid->y = ISO_CALLS;
+    return bind_map(launch->beside, args);
+}
+
+iso_status launch_map(const Launch *launch)
+{
+    IsoMapCalls calls;
+    Grid grid;
+    memset(&calls, 0, sizeof calls);
     set_threads(launch, &grid);
+    iso_status status = bind_map(launch, &calls.map[0]);
+    if (!status)
+        status = bind_beside(launch, &calls.map[1], &grid);
+    if (status)
+        return status;
+    int64_t elements = elements_of(launch, &calls.map[0]);
+    if (launch->beside && elements_of(launch->beside, &calls.map[1]) > elements)
+        elements = elements_of(launch->beside, &calls.map[1]);
     grid.x = (unsigned)ceil_div(elements, (int64_t)CHUNK * grid.threads);
-    void *parameters[] = {&args};
+    void *parameters[] = {&calls};
     return launch_kernel(launch, &grid, parameters);
 }
 
@@ -157,15 +176,19 @@ iso_status launch_row(const Launch *launch)
     IsoRowArgs args;
     Grid grid;
     memset(&args, 0, sizeof args);
+    set_threads(launch, &grid);
     iso_status status = bind_map(launch, &args.map);
     if (!status && launch->phase == ISO_PHASE_JOIN)
         status = bind_sources(launch, &args);
+    if (!status)
+        status = bind_beside(launch, &args.also, &grid);
     if (status)
         return status;
     int64_t rows = outer_rows(launch, launch->phase);
     args.roots = launch->roots;
     args.root_stride = rows;
-    set_threads(launch, &grid);
+    if (launch->beside && outer_rows(launch->beside, launch->phase) > rows)
+        rows = outer_rows(launch->beside, launch->phase);
     if (launch->spec->row_columns)
         grid.x = column_ctas(launch, &args.map, grid.threads);
     else

@@ -111,7 +111,10 @@ static void read_kernel(Reader *r, json_t *object, void *element)
     kernel->family = get_family(r, object);
     kernel->threads = (int)get_int(r, object, "threads", 1, 1024);
     kernel->shared_bytes = (int)get_int(r, object, "shared_bytes", 0, 1 << 20);
-    kernel->waits = json_is_true(json_object_get(object, "waits")); /* older kernels do not say */
+    /* Older kernels do not say these. */
+    kernel->waits = json_is_true(json_object_get(object, "waits"));
+    bool calls = json_object_get(object, "calls") != NULL;
+    kernel->calls = calls ? (int)get_int(r, object, "calls", 1, 1024) : 1;
 }
 
 static void read_binding(Reader *r, json_t *object, void *element)

@@ -49,6 +49,7 @@ typedef struct MfKernel {
     int threads;
     int shared_bytes;
     bool waits; /* by itself, for what was launched before */
+    int calls;  /* that one launch has room for */
 } MfKernel;
 
 typedef struct MfBinding {

@@ -354,7 +354,8 @@ static iso_status place_values(iso_model *model)
         bool tail = slot->first >= p->tail;
         int64_t tail_rows = model_tail_rows(model);
         size_t rows = (size_t)most_rows(model, slot, tail ? tail_rows : model->config.max_rows);
-        intervals[n++] = (Interval){slot->first, slot->crosses ? p->n_calls : slot->last,
+        /* One call longer, so that the one after the last that reads it may run beside that. */
+        intervals[n++] = (Interval){slot->first, slot->crosses ? p->n_calls : slot->last + 1,
                                     slot->row_bytes * rows, &slot->offset};
         if (slot->crosses)
             intervals[n++] =

@@ -255,18 +255,26 @@ static bool is_settled(const Manifest *manifest, const ModelCall *call, const Mf
     return true;
 }
 
-static iso_status run_op(iso_model *model, const Pass *pass, int index)
+/* What a call passes to its op. */
+typedef struct Bound {
+    const StatementOp *at;
+    int n;
+    iso_tensor tensors[MAX_TENSORS];
+    iso_keys keys;
+    iso_run run;
+} Bound;
+
+static iso_status bind_run(const iso_model *model, const Pass *pass, int index, Bound *bound)
 {
     const ModelCall *call = &model->program.calls[index];
-    const StatementOp *at = &model->ops[call->statement];
+    const StatementOp *at = bound->at = &model->ops[call->statement];
     const Batch *b = &model->batch;
     const RowShare *share = &model->shares[at->share];
     const int side = index >= model->program.tail ? TAIL : HEAD;
     int64_t rows = side == TAIL ? pass->part : pass->run_rows;
     int64_t lo = rows * share->index / share->count + (side == TAIL ? pass->first : 0);
-    int n = at->op->op->n_params + at->op->op->n_results;
-    iso_tensor tensors[MAX_TENSORS];
-    iso_keys keys = {
+    bound->n = at->op->op->n_params + at->op->op->n_results;
+    bound->keys = (iso_keys){
         .lengths = (const int32_t *)(b->device + b->lengths),
         .starts = pass->paged ? NULL : (const int32_t *)(b->device + b->starts),
         .block_table = pass->paged ? (const int32_t *)(b->device + b->table) : NULL,
@@ -276,27 +284,84 @@ static iso_status run_op(iso_model *model, const Pass *pass, int index)
         .most_keys = pass->most_keys,
         .turns = (const int32_t *)(b->device + b->turns),
     };
-    iso_run run = {
+    bound->run = (iso_run){
         .rows = rows,
         .settled = is_settled(model->program.manifest, call, at->op->op),
         .rows_device =
             pass->live ? (const int32_t *)(b->device + b->live[side]) + at->share : NULL,
         .positions = (const int32_t *)(b->device + b->positions[side]) + lo,
         .sequences = (const int32_t *)(b->device + b->sequences[side]) + lo,
-        .keys = at->keys ? &keys : NULL,
+        .keys = at->keys ? &bound->keys : NULL,
         .workspace = model->workspace,
         .workspace_bytes = model->workspace_bytes,
         .stream = model->device.stream,
     };
-    if (n > MAX_TENSORS)
-        return iso_fail(ISO_UNSUPPORTED, "op %s has %d tensors", at->op->op->name, n);
-    iso_status status = bind_call(model, pass, index, rows, tensors);
+    if (bound->n > MAX_TENSORS)
+        return iso_fail(ISO_UNSUPPORTED, "op %s has %d tensors", at->op->op->name, bound->n);
+    return bind_call(model, pass, index, rows, bound->tensors);
+}
+
+static iso_status run_op(iso_model *model, const Pass *pass, int index)
+{
+    Bound b;
+    iso_status status = bind_run(model, pass, index, &b);
     if (status)
         return status;
-    if (op_shares_keys(at->op))
-        return run_shared(model, at, tensors, n, &run);
-    return model->ranks > 1 ? group_call(model->group, at->op, tensors, n, &run, at->placed)
-                            : iso_op_run(at->op, tensors, n, &run);
+    if (op_shares_keys(b.at->op))
+        return run_shared(model, b.at, b.tensors, b.n, &b.run);
+    return model->ranks > 1 ? group_call(model->group, b.at->op, b.tensors, b.n, &b.run,
+                                         b.at->placed)
+                            : iso_op_run(b.at->op, b.tensors, b.n, &b.run);
+}
+
+/* ---- two calls in one launch ---- */
+
+static bool apart(const iso_tensor *a, const iso_tensor *b)
+{
+    uintptr_t lo[2], hi[2];
+    for (int i = 0; i < 2; i++) {
+        const iso_tensor *t = i ? b : a;
+        int64_t last = 0;
+        for (int k = 0; k < t->n_axes; k++)
+            last += t->shape[k] > 0 ? (t->shape[k] - 1) * t->stride[k] : 0;
+        lo[i] = (uintptr_t)t->data;
+        hi[i] = lo[i] + (size_t)(last + 1) * (size_t)manifest_dtype_bytes(t->dtype);
+    }
+    return hi[0] <= lo[1] || hi[1] <= lo[0];
+}
+
+/* Neither writes what the other reads or writes. */
+static bool independent(const Bound *a, const Bound *b)
+{
+    int writes_a = a->at->op->op->n_params, writes_b = b->at->op->op->n_params;
+    for (int i = 0; i < a->n; i++)
+        for (int k = 0; k < b->n; k++)
+            if ((i >= writes_a || k >= writes_b) && !apart(&a->tensors[i], &b->tensors[k]))
+                return false;
+    return true;
+}
+
+/* Runs a call and the one after it, if one launch can; *paired says so. */
+static iso_status run_pair(iso_model *model, const Pass *pass, int index, bool *paired)
+{
+    const Program *p = &model->program;
+    Bound b[2];
+    *paired = false;
+    if (index + 1 == p->tail || p->calls[index + 1].cache >= 0 || !model->needed[index + 1])
+        return ISO_OK;
+    int64_t rows = index >= p->tail ? pass->part : pass->run_rows;
+    if (!op_pairs(model->ops[p->calls[index].statement].op,
+                  model->ops[p->calls[index + 1].statement].op, rows))
+        return ISO_OK;
+    for (int i = 0; i < 2; i++) {
+        iso_status status = bind_run(model, pass, index + i, &b[i]);
+        if (status)
+            return status;
+    }
+    *paired = independent(&b[0], &b[1]);
+    OpCall calls[2] = {{b[0].at->op, b[0].tensors, b[0].n, &b[0].run},
+                       {b[1].at->op, b[1].tensors, b[1].n, &b[1].run}};
+    return *paired ? op_run_pair(calls) : ISO_OK;
 }
 
 /* The rows of one cache, and the cache: [tokens, rest...] and [pages, page, rest...]. */
@@ -359,10 +424,17 @@ static iso_status write_caches(iso_model *model, const Pass *pass, int *call, in
 
 iso_status model_run_calls(iso_model *model, const Pass *pass, int first, int end)
 {
+    bool pairs = model->ranks == 1 && !model->fault.op && !model->trace;
     iso_status status = ISO_OK;
     for (int i = first, done = 0; i < end && !status; i++) {
         const ModelCall *call = &model->program.calls[i];
+        bool paired = false;
         if (!model->needed[i])
+            continue;
+        if (pairs && call->cache < 0 && i + 1 < end)
+            status = run_pair(model, pass, i, &paired);
+        i += paired;
+        if (status || paired)
             continue;
         status = call->cache >= 0 ? write_caches(model, pass, &i, end) : run_op(model, pass, i);
         if (!status && call->cache < 0 && model->fault.op)

@@ -374,10 +374,13 @@ static CuResult note_launch(const CuLaunchConfig *config, CuFunction function, v
     noted.grid[2] = config->grid_z;
     noted.threads = config->block_x;
     switch (*(const MfFamily *)(void *)function) {
-    case MF_MAP:
     case MF_DRAW:
     case MF_TOP:
         noted.row = (IsoRowArgs){.map = *(IsoMapArgs *)args[0]};
+        break;
+    case MF_MAP:
+        noted.row = (IsoRowArgs){.map = ((IsoMapCalls *)args[0])->map[0],
+                                 .also = ((IsoMapCalls *)args[0])->map[1]};
         break;
     case MF_ROW:
         noted.row = *(IsoRowArgs *)args[0];
@@ -459,6 +462,40 @@ START_TEST(launches_pass_coordinates_and_live_rows)
         ck_assert_ptr_eq(noted.row.map.sequence, sequences);
         ck_assert_int_eq(noted.row.map.extent[0], ROWS);
     }
+    unpretend(box->module);
+    close_box(box);
+}
+END_TEST
+
+START_TEST(two_calls_of_a_program_are_one_launch)
+{
+    static const int32_t positions[ROWS] = {0}, live = 3;
+    static const char *const ops[] = {"norm", "rope"};
+    Box *box = open_box();
+    pretend(box->module, &notes, box->artefact.pipeline.out);
+    for (int i = 0; i < 2; i++) {
+        const iso_op *op = op_of(box, ops[i], "one", 0);
+        ck_assert(op_pairs(op, op, ROWS));
+        ck_assert(!op_pairs(op, op_of(box, ops[1 - i], "one", 0), ROWS));
+        bind(box, op, ISO_PHASE_RUN, ROWS, 8);
+        box->run.positions = positions;
+        int n = op->op->n_params + op->op->n_results;
+        iso_tensor tensors[2][8];
+        iso_run run[2] = {box->run, box->run};
+        memcpy(tensors[0], box->tensors, sizeof tensors[0]);
+        memcpy(tensors[1], box->tensors, sizeof tensors[1]);
+        tensors[1][n - 1].data = box->tensors[0].data;
+        run[1].rows_device = &live;
+        OpCall calls[2] = {{op, tensors[0], n, &run[0]}, {op, tensors[1], n, &run[1]}};
+        ck_assert_msg(op_run_pair(calls) == ISO_OK, "%s", iso_last_error());
+        ck_assert_int_eq(noted.launches, i + 1);
+        ck_assert_uint_eq(noted.grid[1], 2);
+        ck_assert_ptr_null(noted.row.map.rows_dev);
+        ck_assert_ptr_eq(noted.row.also.rows_dev, &live);
+        ck_assert_int_eq(noted.row.also.extent[0], ROWS);
+        ck_assert_ptr_eq(noted.row.also.view[0].ptr, noted.row.map.view[0].ptr);
+    }
+    ck_assert(!op_pairs(op_of(box, "down", "one", 0), op_of(box, "down", "one", 0), ROWS));
     unpretend(box->module);
     close_box(box);
 }
@@ -550,6 +587,7 @@ Suite *runtime_suite(void)
     tcase_add_test(tests, rows_past_the_live_ones_stay);
     tcase_add_test(tests, parts_and_join_give_the_runs_bits);
     tcase_add_test(tests, launches_pass_coordinates_and_live_rows);
+    tcase_add_test(tests, two_calls_of_a_program_are_one_launch);
     tcase_add_test(tests, tables_are_strided_along_the_tokens);
     tcase_add_test(tests, workspaces_are_checked);
     tcase_add_test(tests, damaged_bytes_never_load);

@@ -173,11 +173,11 @@ iso_join_ea5072274b8060c7(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
-// wide_norm; threads 32, shared 0
-// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
-namespace text_iso_row_0bcc7a63e6cc29c8 {
-__constant__ constexpr char program0[] = "LL+R";
-__constant__ constexpr int begin0[] = {0, 384, 768};
+// log_sum; threads 32, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_08a763feb1aaf0d2 {
+__constant__ constexpr char program0[] = "LL+L+R";
+__constant__ constexpr int begin0[] = {0, 128, 256, 384};
 struct Program0 {
     static constexpr int depth = 2;
     ISO_FN const char *text() { return program0; }
@@ -185,8 +185,50 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_0bcc7a63e6cc29c8(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_08a763feb1aaf0d2(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const bool vector = iso_vector(p0, s0);
+        const unsigned place = i0;
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+            iso_row_root<32>(args, r, place, value);
+        };
+        iso_row_reduce<IsoLogSumExp, IsoLanes<16, 8, false, ISO_F32>, IsoPace<32, 8, 1>, Program0>(vector, body0, root0);
+    }
+}
+}
+
+// wide_norm; threads 32, shared 0
+// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
+namespace text_iso_row_1c7446f84cedd303 {
+__constant__ constexpr char program0[] = "LR";
+__constant__ constexpr int begin0[] = {0, 384};
+struct Program0 {
+    static constexpr int depth = 1;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_1c7446f84cedd303(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -218,9 +260,9 @@ iso_row_0bcc7a63e6cc29c8(const __grid_constant__ IsoRowArgs args) {
 
 // log_sum; threads 32, shared 0
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_1875a5b10cde5dbe {
-__constant__ constexpr char program0[] = "LRLRLR";
-__constant__ constexpr int begin0[] = {0, 128, 256, 384};
+namespace text_iso_row_4f23a2ef974ee02d {
+__constant__ constexpr char program0[] = "LRLRLRLRLRLR";
+__constant__ constexpr int begin0[] = {0, 128, 256, 384, 512, 640, 768};
 struct Program0 {
     static constexpr int depth = 1;
     ISO_FN const char *text() { return program0; }
@@ -228,8 +270,8 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_1875a5b10cde5dbe(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_4f23a2ef974ee02d(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -260,9 +302,9 @@ iso_row_1875a5b10cde5dbe(const __grid_constant__ IsoRowArgs args) {
 
 // log_sum; threads 32, shared 0
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_311f7a41a38de388 {
-__constant__ constexpr char program0[] = "LL+L+R";
-__constant__ constexpr int begin0[] = {0, 128, 256, 384};
+namespace text_iso_row_55bf305a30f713a0 {
+__constant__ constexpr char program0[] = "LL+L+L+L+L+L+L+L+L+L+L+";
+__constant__ constexpr int begin0[] = {0, 128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536};
 struct Program0 {
     static constexpr int depth = 2;
     ISO_FN const char *text() { return program0; }
@@ -270,8 +312,95 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_311f7a41a38de388(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_55bf305a30f713a0(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<16, 8, false, ISO_F32>, IsoPace<32, 8, 1>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
+    }
+}
+}
+
+// wide_norm; threads 32, shared 0
+// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
+namespace text_iso_row_58f6b19a9b5754c6 {
+__constant__ constexpr char program0[] = "LL+R";
+__constant__ constexpr int begin0[] = {0, 384, 768};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_58f6b19a9b5754c6(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const bool vector = iso_vector(p0, s0);
+        const unsigned place = i0;
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+                terms.b[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, float value) {
+            iso_row_root<32>(args, r, place, value);
+        };
+        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
+    }
+}
+}
+
+// log_sum; threads 32, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_ce061374fce73075 {
+__constant__ constexpr char program0[] = "LL+L+L+L+L+R";
+__constant__ constexpr int begin0[] = {0, 128, 256, 384, 512, 640, 768};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_ce061374fce73075(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -302,7 +431,7 @@ iso_row_311f7a41a38de388(const __grid_constant__ IsoRowArgs args) {
 
 // wide_norm; threads 32, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_653831605552590f {
+namespace text_iso_row_edecae8b02541e0b {
 __constant__ constexpr char program0[] = "LL+LL++";
 __constant__ constexpr int begin0[] = {0, 384, 768, 1152, 1536};
 struct Program0 {
@@ -312,8 +441,8 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_653831605552590f(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_edecae8b02541e0b(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -370,9 +499,9 @@ iso_row_653831605552590f(const __grid_constant__ IsoRowArgs args) {
 
 // log_sum; threads 32, shared 0
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_924cc3de61197918 {
-__constant__ constexpr char program0[] = "LRLRLRLRLRLR";
-__constant__ constexpr int begin0[] = {0, 128, 256, 384, 512, 640, 768};
+namespace text_iso_row_f8e26fdee67f5e4a {
+__constant__ constexpr char program0[] = "LRLRLR";
+__constant__ constexpr int begin0[] = {0, 128, 256, 384};
 struct Program0 {
     static constexpr int depth = 1;
     ISO_FN const char *text() { return program0; }
@@ -380,137 +509,8 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-iso_row_924cc3de61197918(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const bool vector = iso_vector(p0, s0);
-        const unsigned place = i0;
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, IsoPair value) {
-            iso_row_root<32>(args, r, place, value);
-        };
-        iso_row_reduce<IsoLogSumExp, IsoLanes<16, 8, false, ISO_F32>, IsoPace<32, 8, 1>, Program0>(vector, body0, root0);
-    }
-}
-}
-
-// wide_norm; threads 32, shared 0
-// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
-namespace text_iso_row_b74621c352ae6632 {
-__constant__ constexpr char program0[] = "LR";
-__constant__ constexpr int begin0[] = {0, 384};
-struct Program0 {
-    static constexpr int depth = 1;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_b74621c352ae6632(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const bool vector = iso_vector(p0, s0);
-        const unsigned place = i0;
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, float value) {
-            iso_row_root<32>(args, r, place, value);
-        };
-        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
-    }
-}
-}
-
-// log_sum; threads 32, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_ef6a24de4f3ed4d8 {
-__constant__ constexpr char program0[] = "LL+L+L+L+L+L+L+L+L+L+L+";
-__constant__ constexpr int begin0[] = {0, 128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_ef6a24de4f3ed4d8(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, IsoPair value) {
-        };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<16, 8, false, ISO_F32>, IsoPace<32, 8, 1>, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p1 = t2;
-        }
-    }
-}
-}
-
-// log_sum; threads 32, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_f55f1dfdea2ca175 {
-__constant__ constexpr char program0[] = "LL+L+L+L+L+R";
-__constant__ constexpr int begin0[] = {0, 128, 256, 384, 512, 640, 768};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_f55f1dfdea2ca175(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_f8e26fdee67f5e4a(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];

@@ -330,56 +330,12 @@ iso_join_7dca27bdc4090982(const __grid_constant__ IsoJoinArgs args) {
 }
 }
 
-// gate; threads 256, shared 0
-// add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_058f6f43f77102c4 {
-extern "C" __global__ void __launch_bounds__(256)
-iso_map_058f6f43f77102c4(const __grid_constant__ IsoMapArgs map) {
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned e2 = map.extent[2];
-    const unsigned rows = e0 * e1;
-    const unsigned chunks = (e2 + 7) / 8;
-    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
-        const unsigned row = at / chunks;
-        const unsigned i1 = row % e1;
-        const unsigned r1 = row / e1;
-        const unsigned i0 = r1;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
-        const long long s0 = map.view[0].stride[2];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[2];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
-        const long long s2 = map.view[2].stride[2];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                const IsoU16 t2 = iso_bf16_of_f32(iso_short_silu(t1));
-                const IsoU16 t3 = x1.v[e];
-                const IsoU16 t4 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t3)));
-                y2.v[e] = t4;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_chunk<8>(at % chunks * 8, e2, vector, body);
-    }
-}
-}
-
 // arithmetic; threads 256, shared 0
 // add 2, mul 1, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_map_73f443bde83b8a7e {
+namespace text_iso_map_1bbb8e3e7f9c138f {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_73f443bde83b8a7e(const __grid_constant__ IsoMapArgs map) {
+iso_map_1bbb8e3e7f9c138f(const __grid_constant__ IsoMapCalls calls) {
+    const IsoMapArgs &map = calls.map[blockIdx.y];
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -423,89 +379,31 @@ iso_map_73f443bde83b8a7e(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// norm; threads 32, shared 0
-// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
-namespace text_iso_row_56958333aa182441 {
-__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
-__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
-struct Program0 {
-    static constexpr int depth = 3;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_56958333aa182441(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+// gate; threads 256, shared 0
+// add 0, mul 1, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_map_c032851c0ca57f0f {
+extern "C" __global__ void __launch_bounds__(256)
+iso_map_c032851c0ca57f0f(const __grid_constant__ IsoMapCalls calls) {
+    const IsoMapArgs &map = calls.map[blockIdx.y];
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
+    const unsigned e2 = map.extent[2];
+    const unsigned rows = e0 * e1;
+    const unsigned chunks = (e2 + 7) / 8;
+    for (unsigned at = blockIdx.x * 256u + threadIdx.x; at < rows * chunks; at += gridDim.x * 256u) {
+        const unsigned row = at / chunks;
+        const unsigned i1 = row % e1;
+        const unsigned r1 = row / e1;
+        const unsigned i0 = r1;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
+        const long long s0 = map.view[0].stride[2];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[2];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
+        const long long s2 = map.view[2].stride[2];
         const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const unsigned place = i0;
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, float value) {
-            iso_row_root<32>(args, r, place, value);
-        };
-        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
-    }
-}
-}
-
-// norm; threads 128, shared 0
-// add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_5700cbbfba0a483e {
-extern "C" __global__ void __launch_bounds__(128)
-iso_row_5700cbbfba0a483e(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<128, 8, false, ISO_F32>, IsoPace<128, 8, 4>>(0, 4096, vector, body0);
-        const float t3 = iso_div(t2, iso_bits_f32(0x45800000u /* 4096 */));
-        const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
-        const float t5 = iso_sqrt(t4);
-        const float t6 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t5);
-        const auto store = [&](long long i, int n, bool wide) {
+        const auto body = [&](long long i, int n, bool wide) {
             IsoPack<IsoU16, 8> x0;
             iso_load(x0, p0, s0, i, n, wide);
             IsoPack<IsoU16, 8> x1;
@@ -513,71 +411,26 @@ iso_row_5700cbbfba0a483e(const __grid_constant__ IsoRowArgs args) {
             IsoPack<IsoU16, 8> y2;
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
-                const IsoU16 t7 = x0.v[e];
-                const float t8 = iso_f32_of_bf16(t7);
-                const float t9 = iso_mul(t8, t6);
-                const IsoU16 t10 = iso_bf16_of_f32(t9);
-                const IsoU16 t11 = x1.v[e];
-                const IsoU16 t12 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t10), iso_f32_of_bf16(t11)));
-                y2.v[e] = t12;
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                const IsoU16 t2 = iso_bf16_of_f32(iso_short_silu(t1));
+                const IsoU16 t3 = x1.v[e];
+                const IsoU16 t4 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t2), iso_f32_of_bf16(t3)));
+                y2.v[e] = t4;
             }
             iso_store(y2, p2, s2, i, n, wide);
         };
-        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
-    }
-}
-}
-
-// lse; threads 64, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_7d0bfd02422b51cb {
-__constant__ constexpr char program0[] = "LL+L+";
-__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(64)
-iso_row_7d0bfd02422b51cb(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, IsoPair value) {
-        };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p1 = t2;
-        }
+        iso_chunk<8>(at % chunks * 8, e2, vector, body);
     }
 }
 }
 
 // norm; threads 128, shared 0
 // add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_cb283726ac174dc1 {
+namespace text_iso_row_09fff630625ad695 {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_cb283726ac174dc1(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_09fff630625ad695(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -630,9 +483,158 @@ iso_row_cb283726ac174dc1(const __grid_constant__ IsoRowArgs args) {
 }
 }
 
+// norm; threads 32, shared 0
+// add 0, mul 0, fma 1, div 0, sqrt 0, mma 0
+namespace text_iso_row_1a40713bb9f8945c {
+__constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+bR";
+__constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
+struct Program0 {
+    static constexpr int depth = 3;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_1a40713bb9f8945c(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const unsigned place = i0;
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+                terms.b[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, float value) {
+            iso_row_root<32>(args, r, place, value);
+        };
+        iso_row_reduce<IsoSumOfProducts, IsoLanes<32, 8, false, ISO_F32>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0);
+    }
+}
+}
+
+// lse; threads 64, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_92255fd4c50b8fd3 {
+__constant__ constexpr char program0[] = "LL+L+";
+__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(64)
+iso_row_92255fd4c50b8fd3(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
+    }
+}
+}
+
+// norm; threads 128, shared 0
+// add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
+namespace text_iso_row_b106dc1accc7fff6 {
+extern "C" __global__ void __launch_bounds__(128)
+iso_row_b106dc1accc7fff6(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+                terms.b[e] = t1;
+            }
+        };
+        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<128, 8, false, ISO_F32>, IsoPace<128, 8, 4>>(0, 4096, vector, body0);
+        const float t3 = iso_div(t2, iso_bits_f32(0x45800000u /* 4096 */));
+        const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
+        const float t5 = iso_sqrt(t4);
+        const float t6 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t5);
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t7 = x0.v[e];
+                const float t8 = iso_f32_of_bf16(t7);
+                const float t9 = iso_mul(t8, t6);
+                const IsoU16 t10 = iso_bf16_of_f32(t9);
+                const IsoU16 t11 = x1.v[e];
+                const IsoU16 t12 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t10), iso_f32_of_bf16(t11)));
+                y2.v[e] = t12;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
 // norm; threads 128, shared 0
 // add 2, mul 3, fma 0, div 2, sqrt 1, mma 0
-namespace text_iso_row_e02d5a5337c792ef {
+namespace text_iso_row_b1e0ab22abdeae3b {
 __constant__ constexpr char program0[] = "LbLb+bLbLb+b+bLb+b";
 __constant__ constexpr int begin0[] = {0, 1000, 2000, 3000, 4000, 4096};
 struct Program0 {
@@ -642,8 +644,8 @@ struct Program0 {
 };
 
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_e02d5a5337c792ef(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_b1e0ab22abdeae3b(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -700,10 +702,10 @@ iso_row_e02d5a5337c792ef(const __grid_constant__ IsoRowArgs args) {
 
 // softmax; threads 64, shared 0
 // add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_f93e817017988711 {
+namespace text_iso_row_fe9508796faf5948 {
 extern "C" __global__ void __launch_bounds__(64)
-iso_row_f93e817017988711(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_fe9508796faf5948(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];

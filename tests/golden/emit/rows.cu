@@ -9,9 +9,10 @@
 
 // flipped; threads 256, shared 0
 // add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_04e53bce2cf93820 {
+namespace text_iso_map_3c671b995dfc6fc6 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_04e53bce2cf93820(const __grid_constant__ IsoMapArgs map) {
+iso_map_3c671b995dfc6fc6(const __grid_constant__ IsoMapCalls calls) {
+    const IsoMapArgs &map = calls.map[blockIdx.y];
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -44,9 +45,10 @@ iso_map_04e53bce2cf93820(const __grid_constant__ IsoMapArgs map) {
 
 // moved; threads 256, shared 0
 // add 0, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_map_3f3f99c04b7b9e3f {
+namespace text_iso_map_8a3da9997bb8a4d5 {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_3f3f99c04b7b9e3f(const __grid_constant__ IsoMapArgs map) {
+iso_map_8a3da9997bb8a4d5(const __grid_constant__ IsoMapCalls calls) {
+    const IsoMapArgs &map = calls.map[blockIdx.y];
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -89,9 +91,10 @@ iso_map_3f3f99c04b7b9e3f(const __grid_constant__ IsoMapArgs map) {
 
 // gated; threads 256, shared 0
 // add 1, mul 2, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_map_dc9edd96216e10dd {
+namespace text_iso_map_fd12482ec7df112a {
 extern "C" __global__ void __launch_bounds__(256)
-iso_map_dc9edd96216e10dd(const __grid_constant__ IsoMapArgs map) {
+iso_map_fd12482ec7df112a(const __grid_constant__ IsoMapCalls calls) {
+    const IsoMapArgs &map = calls.map[blockIdx.y];
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -145,290 +148,12 @@ iso_map_dc9edd96216e10dd(const __grid_constant__ IsoMapArgs map) {
 }
 }
 
-// chained; threads 32, shared 0
-// add 0, mul 0, fma 1, div 1, sqrt 0, mma 0
-namespace text_iso_row_45b49b73dd2fdf5c {
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_45b49b73dd2fdf5c(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const float *const p1 = (const float *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        float *const p3 = (float *)map.view[3].ptr + i0 * map.view[3].stride[0];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<float, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                const float t2 = x1.v[e];
-                terms.b[e] = t2;
-            }
-        };
-        const float t3 = iso_row_part<IsoSumOfProducts, IsoLanes<1, 1, false, ISO_F32>, IsoPace<32, 8, 4>>(0, 576, vector, body0);
-        if (threadIdx.x == 0) {
-            *p3 = t3;
-        }
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t4 = x0.v[e];
-                const float t5 = iso_f32_of_bf16(t4);
-                const float t6 = iso_div(t5, t3);
-                const IsoU16 t7 = iso_bf16_of_f32(t6);
-                y2.v[e] = t7;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_row_each<IsoPace<32, 8, 1>>(e1, vector, store);
-    }
-}
-}
-
-// rounded; threads 32, shared 0
-// add 2, mul 2, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_4f03f4ffa5bfd44e {
-__constant__ constexpr char program0[] = "LL+bLL+b+bLL+b+b";
-__constant__ constexpr int begin0[] = {0, 200, 400, 600, 800, 1000, 1003};
-struct Program0 {
-    static constexpr int depth = 3;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_4f03f4ffa5bfd44e(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[1];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
-        const long long s2 = map.view[2].stride[1];
-        IsoU16 *const p3 = (IsoU16 *)map.view[3].ptr + i0 * map.view[3].stride[0];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                const IsoU16 t2 = x1.v[e];
-                const float t3 = iso_f32_of_bf16(t2);
-                const float t4 = iso_mul(t1, t3);
-                terms.a[e] = t4;
-            }
-        };
-        const auto root0 = [&](int r, float value) {
-        };
-        const IsoU16 t5 = iso_bf16_of_f32(iso_row_reduce<IsoSum, IsoLanes<16, 8, false, ISO_BF16>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p3 = t5;
-        }
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t6 = x0.v[e];
-                const IsoU16 t7 = x1.v[e];
-                const IsoU16 t8 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t5), iso_f32_of_bf16(t7)));
-                const IsoU16 t9 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t6), iso_f32_of_bf16(t8)));
-                y2.v[e] = t9;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
-    }
-}
-}
-
-// log_sum; threads 64, shared 0
-// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_7d0bfd02422b51cb {
-__constant__ constexpr char program0[] = "LL+L+";
-__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
-struct Program0 {
-    static constexpr int depth = 2;
-    ISO_FN const char *text() { return program0; }
-    ISO_FN const int *begin() { return begin0; }
-};
-
-extern "C" __global__ void __launch_bounds__(64)
-iso_row_7d0bfd02422b51cb(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const bool vector = iso_vector(p0, s0);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const auto root0 = [&](int r, IsoPair value) {
-        };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
-        if (threadIdx.x == 0) {
-            *p1 = t2;
-        }
-    }
-}
-}
-
-// head_norm; threads 32, shared 0
-// add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
-namespace text_iso_row_9ab60c581dd98fc7 {
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_9ab60c581dd98fc7(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned e2 = map.extent[2];
-    const unsigned rows = e0 * e1;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i1 = row % e1;
-        const unsigned r1 = row / e1;
-        const unsigned i0 = r1;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
-        const long long s0 = map.view[0].stride[2];
-        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
-        const long long s1 = map.view[1].stride[2];
-        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
-        const long long s2 = map.view[2].stride[2];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-                terms.b[e] = t1;
-            }
-        };
-        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<16, 8, false, ISO_F32>, IsoPace<32, 8, 4>>(0, 40, vector, body0);
-        const float t3 = iso_div(t2, iso_bits_f32(0x42200000u /* 40 */));
-        const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
-        const float t5 = iso_sqrt(t4);
-        const float t6 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t5);
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<IsoU16, 8> x1;
-            iso_load(x1, p1, s1, i, n, wide);
-            IsoPack<IsoU16, 8> y2;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t7 = x0.v[e];
-                const float t8 = iso_f32_of_bf16(t7);
-                const float t9 = iso_mul(t8, t6);
-                const IsoU16 t10 = iso_bf16_of_f32(t9);
-                const IsoU16 t11 = x1.v[e];
-                const IsoU16 t12 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t10), iso_f32_of_bf16(t11)));
-                y2.v[e] = t12;
-            }
-            iso_store(y2, p2, s2, i, n, wide);
-        };
-        iso_row_each<IsoPace<32, 8, 2>>(e2, vector, store);
-    }
-}
-}
-
-// log_prob; threads 32, shared 0
-// add 1, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_b5294f720e293452 {
-extern "C" __global__ void __launch_bounds__(32)
-iso_row_b5294f720e293452(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
-    iso_grid_begin();
-    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
-    const unsigned e1 = map.extent[1];
-    const unsigned rows = e0;
-    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
-        const unsigned i0 = row;
-        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
-        const long long s0 = map.view[0].stride[1];
-        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
-        const long long s1 = map.view[1].stride[1];
-        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
-        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<1> &terms) {
-            IsoPack<IsoU16, 1> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            #pragma unroll
-            for (int e = 0; e < 1; ++e) {
-                const IsoU16 t0 = x0.v[e];
-                const float t1 = iso_f32_of_bf16(t0);
-                terms.a[e] = t1;
-            }
-        };
-        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_part<IsoLogSumExp, IsoLanes<32, 2, true, ISO_F32>, IsoPace<32, 1, 1>>(0, 1003, vector, body0));
-        const auto store = [&](long long i, int n, bool wide) {
-            IsoPack<IsoU16, 8> x0;
-            iso_load(x0, p0, s0, i, n, wide);
-            IsoPack<float, 8> y1;
-            #pragma unroll
-            for (int e = 0; e < 8; ++e) {
-                const IsoU16 t3 = x0.v[e];
-                const float t4 = iso_f32_of_bf16(t3);
-                const float t5 = iso_sub(t4, t2);
-                y1.v[e] = t5;
-            }
-            iso_store(y1, p1, s1, i, n, wide);
-        };
-        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
-    }
-}
-}
-
 // softmax; threads 256, shared 0
 // add 3, mul 0, fma 0, div 1, sqrt 0, mma 0
-namespace text_iso_row_cd0735ac5287cecb {
+namespace text_iso_row_0c8034e096adcdfd {
 extern "C" __global__ void __launch_bounds__(256)
-iso_row_cd0735ac5287cecb(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_0c8034e096adcdfd(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -487,10 +212,10 @@ iso_row_cd0735ac5287cecb(const __grid_constant__ IsoRowArgs args) {
 
 // left_lanes; threads 128, shared 0
 // add 2, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_row_e9ee6be5baf3c671 {
+namespace text_iso_row_147f45b05c4929d3 {
 extern "C" __global__ void __launch_bounds__(128)
-iso_row_e9ee6be5baf3c671(const __grid_constant__ IsoRowArgs args) {
-    const IsoMapArgs &map = args.map;
+iso_row_147f45b05c4929d3(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
     iso_grid_begin();
     const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
     const unsigned e1 = map.extent[1];
@@ -526,6 +251,284 @@ iso_row_e9ee6be5baf3c671(const __grid_constant__ IsoRowArgs args) {
             iso_store(y1, p1, s1, i, n, wide);
         };
         iso_row_each<IsoPace<128, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
+// log_prob; threads 32, shared 0
+// add 1, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_177f4a300c687d8a {
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_177f4a300c687d8a(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[1];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<1> &terms) {
+            IsoPack<IsoU16, 1> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 1; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_part<IsoLogSumExp, IsoLanes<32, 2, true, ISO_F32>, IsoPace<32, 1, 1>>(0, 1003, vector, body0));
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<float, 8> y1;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t3 = x0.v[e];
+                const float t4 = iso_f32_of_bf16(t3);
+                const float t5 = iso_sub(t4, t2);
+                y1.v[e] = t5;
+            }
+            iso_store(y1, p1, s1, i, n, wide);
+        };
+        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
+// chained; threads 32, shared 0
+// add 0, mul 0, fma 1, div 1, sqrt 0, mma 0
+namespace text_iso_row_19d178f748516b0b {
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_19d178f748516b0b(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const float *const p1 = (const float *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        float *const p3 = (float *)map.view[3].ptr + i0 * map.view[3].stride[0];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<float, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+                const float t2 = x1.v[e];
+                terms.b[e] = t2;
+            }
+        };
+        const float t3 = iso_row_part<IsoSumOfProducts, IsoLanes<1, 1, false, ISO_F32>, IsoPace<32, 8, 4>>(0, 576, vector, body0);
+        if (threadIdx.x == 0) {
+            *p3 = t3;
+        }
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t4 = x0.v[e];
+                const float t5 = iso_f32_of_bf16(t4);
+                const float t6 = iso_div(t5, t3);
+                const IsoU16 t7 = iso_bf16_of_f32(t6);
+                y2.v[e] = t7;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_row_each<IsoPace<32, 8, 1>>(e1, vector, store);
+    }
+}
+}
+
+// rounded; threads 32, shared 0
+// add 2, mul 2, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_1c3688b3f61eac35 {
+__constant__ constexpr char program0[] = "LL+bLL+b+bLL+b+b";
+__constant__ constexpr int begin0[] = {0, 200, 400, 600, 800, 1000, 1003};
+struct Program0 {
+    static constexpr int depth = 3;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_1c3688b3f61eac35(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const long long s1 = map.view[1].stride[1];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0];
+        const long long s2 = map.view[2].stride[1];
+        IsoU16 *const p3 = (IsoU16 *)map.view[3].ptr + i0 * map.view[3].stride[0];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                const IsoU16 t2 = x1.v[e];
+                const float t3 = iso_f32_of_bf16(t2);
+                const float t4 = iso_mul(t1, t3);
+                terms.a[e] = t4;
+            }
+        };
+        const auto root0 = [&](int r, float value) {
+        };
+        const IsoU16 t5 = iso_bf16_of_f32(iso_row_reduce<IsoSum, IsoLanes<16, 8, false, ISO_BF16>, IsoPace<32, 8, 4>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p3 = t5;
+        }
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t6 = x0.v[e];
+                const IsoU16 t7 = x1.v[e];
+                const IsoU16 t8 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t5), iso_f32_of_bf16(t7)));
+                const IsoU16 t9 = iso_bf16_of_f32(iso_add(iso_f32_of_bf16(t6), iso_f32_of_bf16(t8)));
+                y2.v[e] = t9;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_row_each<IsoPace<32, 8, 2>>(e1, vector, store);
+    }
+}
+}
+
+// log_sum; threads 64, shared 0
+// add 0, mul 0, fma 0, div 0, sqrt 0, mma 0
+namespace text_iso_row_92255fd4c50b8fd3 {
+__constant__ constexpr char program0[] = "LL+L+";
+__constant__ constexpr int begin0[] = {0, 512, 1024, 1500};
+struct Program0 {
+    static constexpr int depth = 2;
+    ISO_FN const char *text() { return program0; }
+    ISO_FN const int *begin() { return begin0; }
+};
+
+extern "C" __global__ void __launch_bounds__(64)
+iso_row_92255fd4c50b8fd3(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned rows = e0;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i0 = row;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0];
+        const long long s0 = map.view[0].stride[1];
+        float *const p1 = (float *)map.view[1].ptr + i0 * map.view[1].stride[0];
+        const bool vector = iso_vector(p0, s0);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+            }
+        };
+        const auto root0 = [&](int r, IsoPair value) {
+        };
+        const float t2 = iso_log_of_sum<ISO_F32>(iso_row_reduce<IsoLogSumExp, IsoLanes<64, 8, false, ISO_F32>, IsoPace<64, 8, 1>, Program0>(vector, body0, root0));
+        if (threadIdx.x == 0) {
+            *p1 = t2;
+        }
+    }
+}
+}
+
+// head_norm; threads 32, shared 0
+// add 1, mul 2, fma 1, div 2, sqrt 1, mma 0
+namespace text_iso_row_efb8b0b034aca25c {
+extern "C" __global__ void __launch_bounds__(32)
+iso_row_efb8b0b034aca25c(const __grid_constant__ IsoRowArgs args) {
+    const IsoMapArgs &map = blockIdx.y ? args.also : args.map;
+    iso_grid_begin();
+    const unsigned e0 = iso_live(map.rows_dev, map.extent[0], map.rows_each, 0);
+    const unsigned e1 = map.extent[1];
+    const unsigned e2 = map.extent[2];
+    const unsigned rows = e0 * e1;
+    for (unsigned row = blockIdx.x; row < rows; row += gridDim.x) {
+        const unsigned i1 = row % e1;
+        const unsigned r1 = row / e1;
+        const unsigned i0 = r1;
+        const IsoU16 *const p0 = (const IsoU16 *)map.view[0].ptr + i0 * map.view[0].stride[0] + i1 * map.view[0].stride[1];
+        const long long s0 = map.view[0].stride[2];
+        const IsoU16 *const p1 = (const IsoU16 *)map.view[1].ptr;
+        const long long s1 = map.view[1].stride[2];
+        IsoU16 *const p2 = (IsoU16 *)map.view[2].ptr + i0 * map.view[2].stride[0] + i1 * map.view[2].stride[1];
+        const long long s2 = map.view[2].stride[2];
+        const bool vector = iso_vector(p0, s0) && iso_vector(p1, s1) && iso_vector(p2, s2);
+        const auto body0 = [&](long long i, int n, bool wide, IsoTerms<8> &terms) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t0 = x0.v[e];
+                const float t1 = iso_f32_of_bf16(t0);
+                terms.a[e] = t1;
+                terms.b[e] = t1;
+            }
+        };
+        const float t2 = iso_row_part<IsoSumOfProducts, IsoLanes<16, 8, false, ISO_F32>, IsoPace<32, 8, 4>>(0, 40, vector, body0);
+        const float t3 = iso_div(t2, iso_bits_f32(0x42200000u /* 40 */));
+        const float t4 = iso_add(t3, iso_bits_f32(0x358637BDu /* 9.99999997e-07 */));
+        const float t5 = iso_sqrt(t4);
+        const float t6 = iso_div(iso_bits_f32(0x3F800000u /* 1 */), t5);
+        const auto store = [&](long long i, int n, bool wide) {
+            IsoPack<IsoU16, 8> x0;
+            iso_load(x0, p0, s0, i, n, wide);
+            IsoPack<IsoU16, 8> x1;
+            iso_load(x1, p1, s1, i, n, wide);
+            IsoPack<IsoU16, 8> y2;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const IsoU16 t7 = x0.v[e];
+                const float t8 = iso_f32_of_bf16(t7);
+                const float t9 = iso_mul(t8, t6);
+                const IsoU16 t10 = iso_bf16_of_f32(t9);
+                const IsoU16 t11 = x1.v[e];
+                const IsoU16 t12 = iso_bf16_of_f32(iso_mul(iso_f32_of_bf16(t10), iso_f32_of_bf16(t11)));
+                y2.v[e] = t12;
+            }
+            iso_store(y2, p2, s2, i, n, wide);
+        };
+        iso_row_each<IsoPace<32, 8, 2>>(e2, vector, store);
     }
 }
 }
