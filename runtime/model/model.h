@@ -241,7 +241,6 @@ struct iso_model {
 /* The layout's part of the model: ops, parts, sizes; nothing is allocated on the device. */
 iso_status model_plan(iso_model *model, const iso_module *module, const iso_model_config *config,
                       int rank);
-void model_close(iso_model *model);
 /* What this rank has of a slot for that many rows in all; the box of the whole tensor. */
 iso_status model_slot_box(const iso_model *model, int slot, int64_t rows, const MfTensor **tensor,
                           Box *box);
