@@ -15,13 +15,24 @@ static json_t *hex(ManifestWriter *w, const Digest *digest)
 
 /* ---- the contract ---------------------------------------------------------------------------- */
 
+/* Through a path from the root somewhere on the way: it is found by that again. */
+static bool has_whole_path(const Sources *sources, int i)
+{
+    Span from = sources->files.v[i].included_from;
+    if (from.hi == 0)
+        return false;
+    const char *text = sources->files.v[from.file].text.s + from.lo;
+    return text[*text == '"'] == '/' || has_whole_path(sources, from.file);
+}
+
 static json_t *sources_json(ManifestWriter *w, const Sources *sources)
 {
     json_t *array = json_array();
     for (int i = 0; i < sources->files.n; i++) {
         json_t *file = json_object();
         Str main = sources->files.v[0].name, name = sources->files.v[i].name;
-        put(w, file, "name", text(reader_relative(w->arena, main, name)));
+        put(w, file, "name", text(has_whole_path(sources, i)
+                                      ? name : reader_relative(w->arena, main, name)));
         put(w, file, "text", text(sources->files.v[i].text));
         push(w, array, file);
     }
