@@ -298,8 +298,8 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
     }
 
     // Rounded maxima seldom rise; 1 changes nothing.
-    __device__ __forceinline__ void scale_out() {
-        if (!Op::rounded || alpha[0] != 1.0f || alpha[1] != 1.0f) {
+    template <bool First> __device__ __forceinline__ void scale_out() {
+        if (First || !Op::rounded || alpha[0] != 1.0f || alpha[1] != 1.0f) {
 #pragma unroll
             for (int i = 0; i < regs; ++i) {
                 o[i] = iso_mul(o[i], alpha[i / 2 % 2]);

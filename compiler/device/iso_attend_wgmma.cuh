@@ -24,7 +24,7 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
     using Base::find_tokens, Base::group, Base::has_odd, Base::keep_sums;
     using Base::keep_total, Base::lane, Base::multiply_by_rows, Base::multiply_keys;
     using Base::multiply_values, Base::pack, Base::pass_turn, Base::passed, Base::range_all_hi;
-    using Base::range, Base::range_hi, Base::range_lo, Base::release, Base::scale_out;
+    using Base::range, Base::range_hi, Base::range_lo, Base::release;
     using Base::start_split, Base::store, Base::tile, Base::wait_turn;
 
     // --- blocks ---
@@ -71,7 +71,7 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         release(shared.k_empty, at.stage);
         this->template weigh<true>(block, false);
         pack();
-        scale_out();
+        this->template scale_out<true>();
         return odd;
     }
 
@@ -122,7 +122,7 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         if (starts) {
             cross_border(block, last_m, last_sum);
         } else {
-            scale_out();
+            this->template scale_out<false>();
         }
         ++n;
     }
