@@ -678,6 +678,14 @@ static const iso_op *op_of(const PtxWorker *w, const PtxJob *job)
     return op;
 }
 
+/* What limits keep is found by counting ranks' digits, which is more than to compare them. */
+static bool has_terms(const PtxTrial *r)
+{
+    const Plan *plan = r->worker->input->prove;
+    return plan && (r->spec->family != MF_DRAW ||
+                    terms_draws(&plan->kernels.v[r->job->spec]->draw.computes));
+}
+
 /* So few that a CTA of decode has several units. */
 enum { ATTEND_MULTIPROCESSORS = 5 };
 
@@ -690,7 +698,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = worker->input->prove && r->spec->family != MF_DRAW};
+                          .terms = has_terms(r)};
     choose_rows(r);
     verify_ptx_coordinates(r);
     outcome->rows = r->rows;
@@ -705,7 +713,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     PtxChoices choices = {.arena = arena, .ways = &worker->ways};
     PtxProof *proof = NULL;
     worker->machine.tests = r->keys && r->place.terms ? &tests : NULL;
-    worker->machine.choices = r->spec->family == MF_TOP && r->place.terms ? &choices : NULL;
+    worker->machine.choices = r->spec->family >= MF_DRAW && r->place.terms ? &choices : NULL;
     if (!make_tensors(r)) {
         outcome->finding = STR("no memory for the tensors");
     } else {
@@ -717,8 +725,8 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     if (!outcome->finding.n && !outcome->skipped && proof)
         verify_ptx_prove(proof);
     if (worker->input->prove && !r->place.terms) {
-        outcome->refused = true; /* what is drawn is decided, and is no term */
-        outcome->unlike = STR("no terms for what is drawn");
+        outcome->refused = true;
+        outcome->unlike = STR("no terms for draws with limits or a temperature");
     }
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))

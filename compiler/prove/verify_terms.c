@@ -205,7 +205,9 @@ static u64 operation(Terms *t, const DagNode *node, const i64 *index)
 static u64 chosen(Terms *t, const DagNode *node, const i64 *index)
 {
     i64 at;
-    return terms_chosen(t, node, index, &at) ? ptx_term_const((u32)at) : TERM_POISON;
+    bool known = node->kind == DAG_TOP ? terms_chosen(t, node, index, &at)
+                                       : terms_drawn(t, node, index, &at);
+    return known ? ptx_term_const((u32)at) : TERM_POISON;
 }
 
 u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
@@ -219,6 +221,7 @@ u64 terms_eval(Terms *t, const DagNode *node, const i64 *index)
                    : terms_constant(t, 0xFF800000u);
     case DAG_REDUCE: return terms_narrow(node->type, terms_reduce(t, node, index));
     case DAG_ATTEND: return terms_attend(t, node, index);
+    case DAG_DRAW:
     case DAG_TOP: return chosen(t, node, index);
     default: return operation(t, node, index);
     }

@@ -99,6 +99,8 @@ int terms_reduce_number(const Terms *terms, const DagNode *reduce);
 /* ---- choices (verify_terms_top.c): an index of `top` for a token's slot; false: the kernel did
  * not compare the scores that decide */
 bool terms_chosen(Terms *terms, const DagNode *node, const i64 *index, i64 *chosen);
+/* The same of `draw` (verify_terms_draw.c). */
+bool terms_drawn(Terms *terms, const DagNode *node, const i64 *index, i64 *drawn);
 
 /* ---- attention (verify_terms_attend.c) */
 u64 terms_attend(Terms *terms, const DagNode *node, const i64 *index);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { FIRST_BITS = 10, MOST_BITS = 18, WORD = 32 };
+enum { FIRST_BITS = 10, MOST_BITS = 15, WORD = 32 };
 
 #define KNOWN ((u64)1 << WORD) /* beside a score's rank: to the contract */
 
@@ -54,39 +54,39 @@ static PtxNote *note_slot(const PtxNotes *n, u64 term)
 /* What was noted long ago is forgotten. */
 static void make_room(PtxChoices *h)
 {
-    const PtxNotes old = h->notes;
-    if (old.v && old.n * 2 <= 1 << old.bits)
+    PtxNotes *notes = &h->notes[h->warp], *older = &h->older[h->warp];
+    const PtxNotes old = *notes;
+    bool full = old.v && old.n * 2 > 1 << old.bits;
+    if (old.v && !full)
         return;
-    if (old.bits == MOST_BITS) {
-        h->notes = h->older;
-        h->older = old;
-        if (h->notes.v) {
-            memset(h->notes.v, 0, sizeof *h->notes.v << h->notes.bits);
-            h->notes.n = 0;
+    if (full && old.bits == MOST_BITS) {
+        *notes = *older;
+        *older = old;
+        notes->n = 0;
+        if (notes->v)
+            memset(notes->v, 0, sizeof *notes->v << notes->bits);
+        if (notes->v)
             return;
-        }
     }
-    h->notes = (PtxNotes){.bits = old.v && old.bits < MOST_BITS ? old.bits + 1
-                                  : old.v ? MOST_BITS : FIRST_BITS};
-    h->notes.v = arena_array(h->arena, PtxNote, (u64)1 << h->notes.bits);
-    for (u64 i = 0; old.v && old.bits < MOST_BITS && i < (u64)1 << old.bits; i++)
-        if (old.v[i].term) {
-            *note_slot(&h->notes, old.v[i].term) = old.v[i];
-            h->notes.n++;
-        }
+    notes->bits = !full ? FIRST_BITS : old.bits == MOST_BITS ? MOST_BITS : old.bits + 1;
+    notes->v = arena_array(h->arena, PtxNote, (u64)1 << notes->bits);
+    for (u64 i = 0; full && old.bits < MOST_BITS && i < (u64)1 << old.bits; i++)
+        if (old.v[i].term)
+            *note_slot(notes, old.v[i].term) = old.v[i];
 }
 
 static void put_note(PtxChoices *h, const PtxNote *note)
 {
     make_room(h);
-    PtxNote *at = note_slot(&h->notes, note->term);
-    h->notes.n += at->term == 0;
+    PtxNotes *notes = &h->notes[h->warp];
+    PtxNote *at = note_slot(notes, note->term);
+    notes->n += at->term == 0;
     *at = *note;
 }
 
 const PtxNote *ptx_choice_find(const PtxChoices *h, u64 term)
 {
-    const PtxNotes *of[] = {&h->notes, &h->older};
+    const PtxNotes *of[] = {&h->notes[h->warp], &h->older[h->warp]};
     for (int k = 0; k < 2 && term > TERM_UNDEFINED; k++) {
         const PtxNote *at = of[k]->v ? note_slot(of[k], term) : NULL;
         if (at && at->term)
@@ -190,7 +190,8 @@ static PtxNoteArg argument(PtxCta *c, PtxWarp *w, const PtxArg *arg, int l, u64 
 void ptx_choice_note(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, const u64 *args, int n,
                      u64 term)
 {
-    PtxNote note = {.term = term, .kind = PTX_NOTE_INST, .inst = i};
+    PtxNote note = {.term = term, .kind = PTX_NOTE_INST, .inst = i,
+                    .predicate = i->args[0].width == 1};
     if (!is_noted(i) || n > PTX_NOTE_ARGS || term <= TERM_UNDEFINED)
         return;
     note.shape = ptx_term_operation((PtxOp)i->op, (PtxType)i->type, PTX_T_NONE, i->compare);
@@ -235,7 +236,7 @@ static bool is_rank(PtxChoices *h, u64 term)
     if (h->ranks.v && pair_slot(&h->ranks, term)->term)
         return true;
     const PtxNote *note = ptx_choice_find(h, term);
-    if (!note || !ptx_choice_is_rank(h, note))
+    if (!note || ptx_choice_gives(h, note) != PTX_GIVES_RANK)
         return false;
     pair_of(&h->ranks, term, h->arena)->value = score_of(note);
     return true;
@@ -252,6 +253,13 @@ static void compare(PtxChoices *h, u64 term, u32 rank)
 {
     if (term)
         pair_of(&h->scores, pair_slot(&h->ranks, term)->value, h->arena)->value |= rank;
+}
+
+/* What is compared with a bound alone has no rank that is known here: the contract may ask for it
+ * only where it was compared with another. */
+static void meet_bound(PtxChoices *h, u64 score)
+{
+    pair_of(&h->scores, score, h->arena);
 }
 
 /* Both may be compared, and one is or has a rank: they are. */
@@ -271,11 +279,44 @@ static bool is_unsigned_compare(const PtxInst *i)
            (equal && i->type != PTX_T_F32 && ptx_bits((PtxType)i->type) >= WORD);
 }
 
+/* The upper word of a key that a constant was added to: then it may be compared with a constant,
+ * which asks whether the key is in a range. */
+static u64 moved_score(const PtxChoices *h, const Operand *o)
+{
+    return h->moved.v && o->term[1] && !o->term[0] ? pair_slot(&h->moved, o->term[1])->value : 0;
+}
+
+static bool is_in_range(PtxChoices *h, const Operand *a, const Operand *b)
+{
+    u64 score = moved_score(h, a) | moved_score(h, b);
+    if (!score || !((a->term[0] | a->term[1]) == 0 || (b->term[0] | b->term[1]) == 0))
+        return false;
+    meet_bound(h, score);
+    return true;
+}
+
+static bool moves_key(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
+{
+    PtxChoices *h = c->launch->choices;
+    Operand a = operand(w, &i->args[1], l), b = operand(w, &i->args[2], l);
+    u64 key = a.term[1] | b.term[1];
+    if (i->args[0].width != 64 || a.term[0] | b.term[0] || (a.term[1] && b.term[1]) ||
+        !is_rank(h, key))
+        return false;
+    u64 by = a.term[1] ? b.value : a.value;
+    const u64 args[] = {key, ptx_term_const((u32)by), ptx_term_const((u32)(by >> WORD))};
+    u64 what = ptx_term_operation(PTX_ADD, PTX_T_U64, PTX_T_NONE, 0);
+    *out = (PtxTerms){TERM_CONCRETE, ptx_term_node(what, false, args, 3)};
+    pair_of(&h->moved, out->hi, h->arena)->value = pair_slot(&h->ranks, key)->value;
+    return true;
+}
+
 static bool decides(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
 {
     Operand a = operand(w, &i->args[1], l), b = operand(w, &i->args[2], l);
-    return is_unsigned_compare(i) &&
-           compares(c->launch->choices, &a, &b, ptx_bits((PtxType)i->type) == 64);
+    bool wide = ptx_bits((PtxType)i->type) == 64;
+    return is_unsigned_compare(i) && (compares(c->launch->choices, &a, &b, wide) ||
+                                      (wide && is_in_range(c->launch->choices, &a, &b)));
 }
 
 static bool picks(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
@@ -286,6 +327,43 @@ static bool picks(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
         return false;
     bool first = i->op == PTX_MAX ? a.value >= b.value : a.value <= b.value;
     *out = *ptx_terms(w, &i->args[first ? 1 : 2], l);
+    return true;
+}
+
+/* A predicate of one score that holds from some rank on, or up to one. */
+static bool is_bound(PtxCta *c, PtxWarp *w, const PtxArg *arg, int l)
+{
+    PtxChoices *h = c->launch->choices;
+    const PtxNote *note = ptx_choice_find(h, ptx_terms(w, arg, l)->lo);
+    if (!note || !note->predicate || ptx_choice_gives(h, note) != PTX_GIVES_BOUND)
+        return false;
+    meet_bound(h, score_of(note));
+    return true;
+}
+
+/* By a bound, between words without terms or of 64 bits. */
+static bool selects(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
+{
+    PtxTerms a = *ptx_terms(w, &i->args[1], l), b = *ptx_terms(w, &i->args[2], l);
+    bool plain = !(a.lo | a.hi | b.lo | b.hi) || i->args[0].width == 64;
+    if (!plain || !is_bound(c, w, &i->args[3], l))
+        return false;
+    *out = number(w, &i->args[3], l) ? a : b;
+    return true;
+}
+
+bool ptx_choice_guard(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 lanes)
+{
+    const PtxArg guard = {.kind = PTX_REG, .row = i->guard, .width = 1};
+    lanes &= w->taint[i->guard];
+    if (!c->launch->choices)
+        return false;
+    c->launch->choices->warp = w->index;
+    for (u32 rest = lanes; rest; rest &= rest - 1)
+        if (!is_bound(c, w, &guard, __builtin_ctz(rest)))
+            return false;
+    for (u32 rest = lanes; rest; rest &= rest - 1)
+        ptx_set_terms(w, &guard, __builtin_ctz(rest), (PtxTerms){TERM_CONCRETE, TERM_CONCRETE});
     return true;
 }
 
@@ -355,8 +433,11 @@ bool ptx_choice_apart(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
 bool ptx_choice(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
 {
     *out = (PtxTerms){TERM_CONCRETE, TERM_CONCRETE};
+    c->launch->choices->warp = w->index;
     switch (i->op) {
     case PTX_SETP: return decides(c, w, i, l);
+    case PTX_SELP: return selects(c, w, i, l, out);
+    case PTX_ADD: return moves_key(c, w, i, l, out);
     case PTX_MIN:
     case PTX_MAX: return picks(c, w, i, l, out);
     case PTX_OR: return joins_words(w, i, l, out);
@@ -375,6 +456,7 @@ bool ptx_choice_of_lanes(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
     int winner = -1;
     if (!h || !(w->taint[from->row] & mask) || w->taint[i->args[2].row] & mask)
         return false;
+    h->warp = w->index;
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         Operand own = operand(w, from, l);

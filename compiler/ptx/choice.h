@@ -10,10 +10,18 @@
 #include "machine.h"
 #include "term.h"
 
-/* Ways to compute something of a score: those that give its rank, and others. */
+/* What a way to compute something of a score gives: its rank, whether that is above some number or
+ * below, or something else. */
+typedef enum PtxGives { PTX_GIVES_RANK, PTX_GIVES_BOUND, PTX_GIVES_OTHER } PtxGives;
+
+typedef struct PtxWay {
+    u64 shape;
+    PtxGives gives;
+} PtxWay;
+
 typedef struct PtxWays {
     Arena *arena;
-    VEC(u64) ranks, others;
+    VEC(PtxWay) all;
 } PtxWays;
 
 typedef struct PtxPair {
@@ -33,11 +41,16 @@ typedef struct PtxNotes {
     PtxNote *v;
 } PtxNotes;
 
+enum { PTX_CHOOSING_WARPS = 32 };
+
 typedef struct PtxChoices {
     Arena *arena;
     PtxWays *ways;   /* of several launches */
-    PtxNotes notes, older; /* integers and predicates that are computed of one score, lately */
+    int warp;        /* that runs */
+    /* Integers and predicates that a warp has computed of one score, lately and before. */
+    PtxNotes notes[PTX_CHOOSING_WARPS], older[PTX_CHOOSING_WARPS];
     PtxPairs ranks;  /* ranks that were compared: their scores */
+    PtxPairs moved;  /* sums of keys and constants, for tests of ranges: their scores */
     PtxPairs scores; /* these: their ranks' numbers, and whether the contract has them */
 } PtxChoices;
 
@@ -52,6 +65,8 @@ i64 ptx_choices_foreign(const PtxChoices *choices);
 bool ptx_choice(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane, PtxTerms *out);
 /* The greatest or least rank of all lanes of `mask`; false: none is in it. */
 bool ptx_choice_of_lanes(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 mask);
+/* The guard of a branch, decided in these lanes where it is a bound of a rank; false: it is not. */
+bool ptx_choice_guard(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 lanes);
 /* mov {low, high}, a word of 64 bits; false: no rank is in it. */
 bool ptx_choice_apart(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane);
 /* Keeps how `term` was computed of `args`; and how a half was masked. */
@@ -77,14 +92,14 @@ struct PtxNote {
     u64 shape; /* of the way in which it is computed; equal ones do the same */
     PtxNoteKind kind;
     bool half; /* of a score of 16 bits, bf16 */
+    bool predicate;
     const PtxInst *inst;
     int n;
     PtxNoteArg arg[PTX_NOTE_ARGS];
 };
 
 const PtxNote *ptx_choice_find(const PtxChoices *choices, u64 term);
-/* Whether what is noted of the score is its rank: computed for every score that there is
- * (choice_rank.c). */
-bool ptx_choice_is_rank(PtxChoices *choices, const PtxNote *note);
+/* What is noted of the score, computed for every score that there is (choice_rank.c). */
+PtxGives ptx_choice_gives(PtxChoices *choices, const PtxNote *note);
 
 #endif

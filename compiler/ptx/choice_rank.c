@@ -28,6 +28,8 @@ typedef struct Way {
     const PtxChoices *choices;
     int n, parts;
     Step step[MOST_STEPS];
+    bool bound;      /* a predicate is looked at, and not a rank */
+    u32 least[2], most[2]; /* ranks for which it is false, or true */
 } Way;
 
 /* ---- the steps in order ---------------------------------------------------------------------- */
@@ -233,6 +235,18 @@ static bool is_rank(u32 score, Bits rank, bool last)
     return bits == iso_score_rank(iso_bits_f32(score));
 }
 
+/* A predicate is one for all of the part; the ranks that it holds for, or does not, are kept. */
+static Outcome part_is_bound(Way *w, Bits rank)
+{
+    Bits holds = w->step[w->n - 1].bits;
+    if (holds.known != ~0u)
+        return DIVIDES;
+    u32 lo = least(rank), hi = most(rank), which = holds.value & 1;
+    w->least[which] = lo < w->least[which] ? lo : w->least[which];
+    w->most[which] = hi > w->most[which] ? hi : w->most[which];
+    return AGREES;
+}
+
 static Outcome part_agrees(Way *w, Bits score)
 {
     Bits rank;
@@ -243,6 +257,8 @@ static Outcome part_agrees(Way *w, Bits score)
     }
     if (!rank_of(score, &rank))
         return DIVIDES;
+    if (w->bound)
+        return part_is_bound(w, rank);
     bool text = is_rank(least(score), rank, false) && is_rank(most(score), rank, true);
     return text && same(rank, w->step[w->n - 1].bits) ? AGREES : DIFFERS;
 }
@@ -261,26 +277,32 @@ static bool all_agree(Way *w, u32 bits, u32 always, int free)
            all_agree(w, bits | 1u << (free - 1), always, free - 1);
 }
 
-static bool agrees(const PtxChoices *h, const PtxNote *note)
+static bool is_bound(Way *w, bool half)
 {
-    Way w = {.choices = h};
-    return add_step(&w, (PtxNoteArg){.term = note->term}) == w.n - 1 &&
-           all_agree(&w, 0, note->half ? 0xffff : 0, 32);
+    w->bound = true;
+    w->parts = 0;
+    w->least[0] = w->least[1] = ~0u;
+    return all_agree(w, 0, half ? 0xffff : 0, 32) &&
+           (w->most[0] < w->least[1] || w->most[1] < w->least[0]);
 }
 
-bool ptx_choice_is_rank(PtxChoices *h, const PtxNote *note)
+static PtxGives gives(const PtxChoices *h, const PtxNote *note)
+{
+    Way w = {.choices = h};
+    if (add_step(&w, (PtxNoteArg){.term = note->term}) != w.n - 1)
+        return PTX_GIVES_OTHER;
+    if (note->predicate)
+        return is_bound(&w, note->half) ? PTX_GIVES_BOUND : PTX_GIVES_OTHER;
+    return all_agree(&w, 0, note->half ? 0xffff : 0, 32) ? PTX_GIVES_RANK : PTX_GIVES_OTHER;
+}
+
+PtxGives ptx_choice_gives(PtxChoices *h, const PtxNote *note)
 {
     PtxWays *ways = h->ways;
-    for (int i = 0; i < ways->ranks.n; i++)
-        if (ways->ranks.v[i] == note->shape)
-            return true;
-    for (int i = 0; i < ways->others.n; i++)
-        if (ways->others.v[i] == note->shape)
-            return false;
-    bool is = agrees(h, note);
-    if (is)
-        vec_push(ways->arena, &ways->ranks, note->shape);
-    else
-        vec_push(ways->arena, &ways->others, note->shape);
-    return is;
+    for (int i = 0; i < ways->all.n; i++)
+        if (ways->all.v[i].shape == note->shape)
+            return ways->all.v[i].gives;
+    PtxWay way = {note->shape, gives(h, note)};
+    vec_push(ways->arena, &ways->all, way);
+    return way.gives;
 }

@@ -1,9 +1,9 @@
 /* Warps: lanes in groups by place, always the group that is furthest behind; shuffles and votes.
  * Groups that meet become one. An instruction of the whole warp parks a group until all lanes that
  * take part have come. */
+#include "choice.h"
 #include "order.h"
 #include "shadow.h"
-
 #include "tests.h"
 
 #include <string.h>
@@ -241,7 +241,7 @@ static bool step(PtxCta *c, PtxWarp *w, const PtxInst *i, PtxGroup *g)
         mask &= i->guard_not ? ~p : p;
     }
     if (w->shadow && i->op == PTX_BRA && i->guarded && w->taint[i->guard] & g->mask &&
-        !ptx_shadow_tested(c, w, i, g->mask))
+        !ptx_shadow_tested(c, w, i, g->mask) && !ptx_choice_guard(c, w, i, g->mask))
         return both_ways(c, w, i, g);
     if (w->shadow && !ptx_shadow(c, w, i, mask))
         return false;

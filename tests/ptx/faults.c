@@ -187,6 +187,22 @@ static const Fault choice_faults[] = {
      "iso_look_up(chosen ^ 1, "},
 };
 
+#define DRAW_FILE "iso_draw.cuh"
+#define SCALED "scaled", "iso_draw<"
+
+/* Draws: tried with tests/ptx/noise.iso. */
+static const Fault draw_faults[] = {
+    {"noise is another index's", SCALED, DRAW_FILE, "iso_gumbel(words.w[e])",
+     "iso_gumbel(words.w[e ^ 1])"},
+    {"noise is that of another position", SCALED, NULL, "(unsigned)map.position[i0];",
+     "(unsigned)map.position[i0] + 1u;"},
+    {"noise is taken from the score", SCALED, DRAW_FILE, "iso_draw_key(iso_add(x, iso_gumbel(",
+     "iso_draw_key(iso_sub(x, iso_gumbel("},
+    {"the bound of the noise is too low", SCALED, DRAW_FILE, "0x1.62e430p-1f, 0x1p-10f);",
+     "0x1.62e430p-2f, 0x1p-10f);"},
+    {"scores are halved", SCALED, DRAW_FILE, ": terms.a[e];", ": iso_mul(terms.a[e], 0.5f);"},
+};
+
 #define SLOTS_FILE "iso_slots.cuh"
 #define COMBINE "combine", "iso_slots_sum"
 
@@ -283,7 +299,7 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
                                         "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
                                         "iso_attend.cuh", "iso_attend_decode.cuh",
-                                        "iso_top.cuh", "iso_slots.cuh"};
+                                        "iso_top.cuh", "iso_draw.cuh", "iso_slots.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};
     Binary binary = {0};
@@ -327,6 +343,7 @@ static const List lists[] = {
     {"qwen3-8b", deep_faults, sizeof deep_faults, false},
     {"mutants", more_faults, sizeof more_faults, true},
     {"top", choice_faults, sizeof choice_faults, false},
+    {"noise", draw_faults, sizeof draw_faults, false},
     {"slots", slot_faults, sizeof slot_faults, false},
     {"", faults, sizeof faults, true},
 };

@@ -107,6 +107,43 @@ START_TEST(keys)
 }
 END_TEST
 
+#define BELOW_ZERO                                                                                 \
+    "setp.eq.s32 %p1, %r1, -2147483648;\nselp.b32 %r20, 0, %r1, %p1;\nsetp.lt.s32 %p2, %r20, 0;\n"
+#define NUMBER "and.b32 %r24, %r1, 2147483647;\nsetp.le.u32 %p3, %r24, 2139095040;\n"
+#define GIVE "selp.b32 %r0, 1, 0, %p4;\n"
+
+/* A predicate that holds up to some rank goes as the numbers go; so does whether a key is in a
+ * range. One that tells -0 from +0, or a NaN by its sign, is no bound. */
+START_TEST(bounds)
+{
+    static const char *const bodies[] = {
+        BELOW_ZERO NUMBER "and.pred %p4, %p2, %p3;\n" GIVE,
+        RANK("%r1", "%r3") "mov.b64 %d5, {%r31, %r3};\nadd.s64 %d6, %d5, -4294967296;\n"
+        "setp.lt.u64 %p4, %d6, 9223372032559808512;\n" GIVE,
+    };
+    static const char *const others[] = {
+        BELOW_ZERO "mov.pred %p4, %p2;\n" GIVE,
+        "setp.lt.s32 %p2, %r1, 0;\n" NUMBER "and.pred %p4, %p2, %p3;\n" GIVE,
+        "shr.u32 %r0, %r1, 31;\n",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        Lab *lab = run(bodies[i]);
+        ck_assert_int_eq(lab->report.findings.n, 0);
+        for (int l = 0; l < LANES; l++) {
+            ck_assert_uint_eq(lab->shadow[2 * l], TERM_CONCRETE);
+            ck_assert_uint_eq(lab->out[l], lab->in[l] < 0);
+        }
+        ck_assert_int_eq(ptx_choices_foreign(&lab->choices), LANES);
+        end(lab);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        Lab *lab = run(others[i]);
+        ck_assert_uint_ge(lab->shadow[0], TERM_LEAST);
+        end(lab);
+    }
+}
+END_TEST
+
 /* Any other number of a score is a term as before, and so is what is computed of a rank. */
 START_TEST(no_ranks)
 {
@@ -134,6 +171,7 @@ Suite *ptx_choice_suite(void)
     TCase *tests = tcase_create("choices");
     tcase_add_test(tests, comparisons);
     tcase_add_test(tests, keys);
+    tcase_add_test(tests, bounds);
     tcase_add_test(tests, no_ranks);
     suite_add_tcase(suite, tests);
     return suite;
