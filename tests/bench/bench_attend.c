@@ -73,7 +73,7 @@ typedef struct Subject {
     int rows, copies, stride, keys[MOST_SEQUENCES];
     double total_keys, seen; /* pairs of a row and a key */
     iso_tensor tensors[4];
-    DevicePtr positions, sequences, lengths, starts, table, workspace;
+    DevicePtr positions, sequences, lengths, starts, turns, table, workspace;
     size_t workspace_bytes;
     int schedule;
     iso_phase phase; /* PART, JOIN: of a rank that has some splits of the keys; the roots */
@@ -109,8 +109,10 @@ static void write_ints(DevicePtr *to, const int32_t *from, int n)
 static void make_rows(Subject *s)
 {
     static int32_t position[MOST_ROWS], sequence[MOST_ROWS], start[MOST_SEQUENCES];
+    static int32_t turn[MOST_SEQUENCES];
     for (int i = 0, before = 0; i < s->work->sequences; before += s->keys[i++]) {
         start[i] = before;
+        turn[i] = i;
         for (int r = 0; r < s->work->rows; r++, s->rows++) {
             position[s->rows] = s->keys[i] - s->work->rows + r;
             sequence[s->rows] = i;
@@ -120,6 +122,7 @@ static void make_rows(Subject *s)
     write_ints(&s->sequences, sequence, s->rows);
     write_ints(&s->lengths, s->keys, s->work->sequences);
     write_ints(&s->starts, start, s->work->sequences);
+    write_ints(&s->turns, turn, s->work->sequences);
 }
 
 /* Tables of as many copies as L2 cannot hold, over permuted pages of one pool. */
@@ -201,7 +204,7 @@ static void open_subject(Subject *s, const Timed *timed, const Workload *work, D
 
 static void close_subject(Subject *s)
 {
-    DevicePtr own[] = {s->positions, s->sequences, s->lengths, s->starts, s->workspace,
+    DevicePtr own[] = {s->positions, s->sequences, s->lengths, s->starts, s->turns, s->workspace,
                        (DevicePtr)(uintptr_t)s->tensors[0].data,
                        (DevicePtr)(uintptr_t)s->tensors[3].data};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -231,7 +234,8 @@ static void launch_all(void *user, void *stream)
     Subject *s = user;
     for (int c = 0; c < s->copies; c++) {
         iso_keys keys = {.lengths = (const int32_t *)(uintptr_t)s->lengths,
-                         .most_keys = longest(s)};
+                         .most_keys = longest(s),
+                         .turns = (const int32_t *)(uintptr_t)s->turns};
         size_t one = (size_t)s->work->sequences * (size_t)s->stride * 4;
         if (s->work->page) {
             keys.block_table = (const int32_t *)(uintptr_t)(s->table + one * (size_t)c);
