@@ -149,7 +149,7 @@ static void attend_row(Attending *a, Range seen, const float *query, const float
                        Triple *split, Triple *total)
 {
     i64 length = a->attend->split;
-    for (i64 i = 0; i < a->keys.n; i++)
+    for (i64 i = 0; query && i < a->keys.n; i++)
         a->query[i] = fdpa_elem(exec_attend_type(a->node->args[0]->type),
                                 exec_pack(a->node->args[0]->type, query[i]));
     total->present = false;
@@ -196,6 +196,7 @@ static void add_dims(const Attending *a, u64 mask, ExecSpace *space)
  * since the sum's axes may be axes of the values. */
 static void open_queries(Attending *a)
 {
+    bool joins = a->splits && a->splits->piece < 0, leaves = a->splits && !joins;
     ExecScratch *scratch = a->scope->scratch;
     ExecScope *inner = &a->inner;
     *inner = (ExecScope){.call = a->scope->call, .scratch = scratch, .parent = a->scope};
@@ -211,8 +212,9 @@ static void open_queries(Attending *a)
         inner->fresh |= (u64)1 << atom;
     }
     exec_scope_start(inner);
-    a->queries = exec_eval_over(inner, a->node->args[0], exec_space_atoms(&inner->space));
-    if (a->node->n_args > 3)
+    if (!joins) /* of which only roots are there */
+        a->queries = exec_eval_over(inner, a->node->args[0], exec_space_atoms(&inner->space));
+    if (a->node->n_args > 3 && !leaves)
         a->sinks = exec_eval_over(inner, a->node->args[3], rows);
 }
 
@@ -310,7 +312,7 @@ static void place_row(const Attending *a, const i64 *index, int n, const i64 *st
     row->query = row->sink = row->to = 0;
     for (int i = 0; i < n; i++) {
         row->at[space->dim[i].atom] = space->dim[i].at[index[i]];
-        row->query += index[i] * a->queries->stride[i];
+        row->query += a->queries ? index[i] * a->queries->stride[i] : 0;
         row->sink += a->sinks ? index[i] * a->sinks->stride[i] : 0;
         for (int k = 0; k < outer->n; k++)
             row->to += outer->dim[k].atom == space->dim[i].atom ? index[i] * stride[k] : 0;
@@ -335,8 +337,8 @@ static void attend_rows(Attending *a, const i64 *stride, float *out)
         exec_stored_turn(a, &a->keys, sequences[token], row.at);
         if (!a->node->lse)
             exec_stored_turn(a, &a->values, sequences[token], row.at);
-        attend_row(a, seen, a->queries->v + row.query, a->sinks ? a->sinks->v + row.sink : NULL,
-                   &split, &total);
+        attend_row(a, seen, a->queries ? a->queries->v + row.query : NULL,
+                   a->sinks ? a->sinks->v + row.sink : NULL, &split, &total);
         put_row(a, &total, stride, out + row.to);
         for (d = n - 1; d >= 0 && ++index[d] == space->dim[d].n; d--)
             index[d] = 0;
