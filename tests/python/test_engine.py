@@ -188,5 +188,36 @@ class Traces(unittest.TestCase):
             self.assertEqual((found.op, found.turn), ("qkv", 0))
 
 
+class SharedKeys(unittest.TestCase):
+    """Layouts kv2 and kv3: ranks have every second or third split of 128 keys."""
+
+    def setUp(self):
+        self.module = load("tiny")
+
+    def test_parts_joined_are_the_whole(self):
+        numbers = np.random.default_rng(5)
+        q, k, v = ((numbers.standard_normal(shape, np.float32).view(np.uint32) >> 16)
+                   .astype(np.uint16) for shape in ((3, 4, 64), (2, 300, 2, 64), (2, 300, 2, 64)))
+        rows = {"positions": np.array([299, 140, 149], np.int32),
+                "sequences": np.array([0, 1, 1], np.int32)}
+        keys = isoc.Keys(lengths=np.array([300, 150], np.int32), most_keys=300,
+                         turns=np.array([0, 2], np.int32))
+        expected = self.module.ops["attention"](q, k, v, keys=keys, **rows)
+        ranks = [self.module.op("attention", layout="kv3", rank=rank) for rank in range(3)]
+        roots = [rank.part(q, k, v, keys=keys, **rows) for rank in ranks]
+        for rank in ranks:
+            result = rank.join(roots, None, None, None, keys=keys, rows=3, **rows)
+            for own, whole in zip(result, expected):
+                np.testing.assert_array_equal(own, whole)
+        with self.assertRaisesRegex(isoc.IsoError, "roots by keys"):
+            ranks[0].part(q, k, v, **rows)
+
+    def test_a_rank_has_its_share_of_the_cache(self):
+        one, two = (isoc.Model.sizes(self.module, layout=layout, page=16, pages=64)
+                    for layout in ("tp1", "kv2"))
+        self.assertEqual((one.page_ranks, two.page_ranks, two.page_positions), (1, 2, 128))
+        self.assertEqual(one.cache, 2 * two.cache)
+
+
 if __name__ == "__main__":
     unittest.main()
