@@ -78,9 +78,9 @@ double config_positive(Config *c, const char *field)
 {
     json_t *value = config_get(c, field);
     double n = json_number_value(value);
-    if (n > 0)
+    if (n > 0 && n < NUMBER_MOST)
         return n;
-    config_fault(c, field, value ? "is no positive number" : "is missing",
+    config_fault(c, field, value ? "is no positive number in range" : "is missing",
                  "the contract's numbers come from it");
     return 1;
 }

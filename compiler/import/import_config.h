@@ -8,6 +8,7 @@
 #include <jansson.h>
 
 enum { SIZE_MOST = 1 << 24, LAYERS_MOST = 1000 };
+#define NUMBER_MOST 1e30 /* of what f32 holds with room for products */
 
 typedef struct Config {
     json_t *root;
@@ -27,7 +28,7 @@ json_t *config_get(const Config *c, const char *field);
 /* A positive integer; `otherwise`, if that is above 0, where it is not there. */
 i64 config_size(Config *c, const char *field, i64 most, i64 otherwise);
 bool config_bool(Config *c, const char *field, bool otherwise);
-/* A number above 0. */
+/* A number above 0 and below NUMBER_MOST. */
 double config_positive(Config *c, const char *field);
 
 /* Refuses each field that the family has not, or has with another value. (import_fields.c) */

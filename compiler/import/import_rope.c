@@ -46,10 +46,11 @@ static void rope_field(Config *c, const char *name, json_t *value, int scaling, 
         return;
     for (size_t i = 0; i < sizeof rope_fields / sizeof rope_fields[0]; i++)
         if (!strcmp(name, rope_fields[i].theirs) && (rope_fields[i].scalings >> scaling & 1)) {
-            if (!json_is_number(value) || json_number_value(value) <= 0)
+            double n = json_number_value(value); /* 0 of what is none */
+            if (!(n > 0 && n < NUMBER_MOST))
                 config_fault(c, name, "is no positive number", "frequencies come from it");
             text_printf(out, " %s %.*s;", rope_fields[i].ours,
-                        STR_FMT(import_number(c->arena, json_number_value(value))));
+                        STR_FMT(import_number(c->arena, n)));
             return;
         }
     config_fault(c, name, "is no setting of this rotary embedding",
@@ -84,8 +85,9 @@ static Str rope_text(Config *c, json_t *settings, bool scaled)
         config_fault(c, "rope_theta", "has two values", "keep the one that the model has");
     json_t *theta = inside ? inside : beside;
     double base = theta ? json_number_value(theta) : 10000.0;
-    if (!(base > 1.0))
-        config_fault(c, "rope_theta", "is no number above 1", "it is the base of frequencies");
+    if (!(base > 1.0 && base < NUMBER_MOST))
+        config_fault(c, "rope_theta", "is no number above 1, or too large",
+                     "it is the base of frequencies");
     text_printf(&out, "theta %.*s;", STR_FMT(import_number(c->arena, base)));
     if (scaled && settings)
         rope_scaling(c, settings, scaling_of(c, settings), &out);
