@@ -228,11 +228,19 @@ template <class Op, class Tile> struct IsoEarly {
     using Plan = IsoWgmmaPlan<Op, Tile>;
     int stages, leaf0, blocks;
 
-    __device__ __forceinline__ int leaf(int stage) const {
-        return leaf0 + stage / blocks;
-    }
-    __device__ __forceinline__ int k(int stage) const {
-        return stage % blocks * Plan::bk;
+    // Calls what(stage's memory, its barrier, k0, leaf) for each of them.
+    template <class What>
+    __device__ __forceinline__ void each(unsigned smem, const IsoRing &ring,
+                                         const What &what) const {
+        int leaf = leaf0, kb = 0;
+#pragma unroll 1
+        for (int s = 0; s < stages; ++s) {
+            what(smem + s * Plan::stage_bytes, ring.full + 8 * s, kb * Plan::bk, leaf);
+            if (++kb == blocks) {
+                kb = 0;
+                ++leaf;
+            }
+        }
     }
     ISO_INLINE IsoEarly columns(const IsoGemmArgs &args, const IsoGemmMaps &maps, unsigned smem,
                                 const IsoRing &ring, int group, int col0, int leaf0, int leaves) {
@@ -240,12 +248,10 @@ template <class Op, class Tile> struct IsoEarly {
         int all = leaves * blocks, bytes = iso_wgmma_fill_bytes<Op, Tile>(args);
         IsoEarly early{all < Tile::stages ? all : Tile::stages, leaf0, blocks};
         if (iso_uniform(threadIdx.x / 32) == 0 && iso_elect()) {
-            for (int s = 0; s < early.stages; ++s) {
-                iso_mbar_expect(ring.full + 8 * s, bytes);
-                iso_wgmma_fill_columns<Op, Tile>(maps, smem + s * Plan::stage_bytes,
-                                                 ring.full + 8 * s, group, col0, early.k(s),
-                                                 early.leaf(s));
-            }
+            early.each(smem, ring, [&](unsigned stage, unsigned bar, int k0, int leaf) {
+                iso_mbar_expect(bar, bytes);
+                iso_wgmma_fill_columns<Op, Tile>(maps, stage, bar, group, col0, k0, leaf);
+            });
         }
         return early;
     }
@@ -255,10 +261,9 @@ template <class Op, class Tile> struct IsoEarly {
         if (stages == 0 || iso_uniform(threadIdx.x / 32) != 0 || !iso_elect()) {
             return;
         }
-        for (int s = 0; s < stages; ++s) {
-            iso_wgmma_fill_rows<Op, Tile>(maps, smem + s * Plan::stage_bytes, ring.full + 8 * s,
-                                          row0, k(s), leaf(s));
-        }
+        each(smem, ring, [&](unsigned stage, unsigned bar, int k0, int leaf) {
+            iso_wgmma_fill_rows<Op, Tile>(maps, stage, bar, row0, k0, leaf);
+        });
         for (int s = 0; s < stages && !exists; ++s) {
             iso_mbar_wait(ring.full + 8 * s, 0);
         }
@@ -380,10 +385,11 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
     // loops: with its scale a constant 0, ptxas sees that nothing before it defines d, and does not
     // serialise the products.
     __device__ __forceinline__ void begin(float (&d)[parts][regs]) {
+        constexpr int steps = Plan::bk / 16;
         await();
         pin(d);
         iso_wgmma_fence();
-        block<Plan::bk / 16>(d, true);
+        block<steps>(d, true);
     }
 
     __device__ __forceinline__ void first(float (&d)[parts][regs], int &previous) {
