@@ -320,15 +320,17 @@ static int fused_beside(Planner *planner, const Gemm *gemm)
     return fused;
 }
 
-/* CTAs share the loads of what a tile has more of, where it is the same for neighbours. */
+/* CTAs share the loads of what a tile has more of, where it is the same for neighbours. With few
+ * rows only columns are worth waiting for one another. */
 static int sharing_cluster(Planner *planner, const Gemm *gemm, const Part *part, i64 rows)
 {
     bool k_inner = gemm->group[0].product[0].b_k_inner;
-    if (rows <= SPLIT_ROWS)
+    if (rows <= gemm->tile_m)
         return 1;
     if (gemm->tile_n * gemm->group[0].n_products > gemm->tile_m)
         return gemm->tile_n % (k_inner ? 16 : 128) ? 1 : 2;
-    return gemm->a_k_inner && column_tiles(planner, gemm, part, gemm->tile_n) > 1 ? 2 : 1;
+    return rows > SPLIT_ROWS && gemm->a_k_inner &&
+           column_tiles(planner, gemm, part, gemm->tile_n) > 1 ? 2 : 1;
 }
 
 /* With many rows a third warpgroup's may make the rounds come out better. */
