@@ -212,6 +212,16 @@ static void write_eight(Epilogue *e, int i, const Binding *bound, const Tensor *
     writer_close(&e->eight, "");
 }
 
+/* Whether neighbouring columns never lie side by side: something within them is fixed. */
+static bool lies_apart(const Binding *binding, const Tensor *tensor)
+{
+    for (int i = 0; i < binding->n_fixes; i++)
+        if (binding->fixes[i].at >= 0 && tensor->n_atoms &&
+            binding->fixes[i].atom == tensor->atoms[tensor->n_atoms - 1])
+            return true;
+    return false;
+}
+
 static void write_input(Epilogue *e, int i)
 {
     int binding = e->touched.operand[i];
@@ -230,10 +240,12 @@ static void write_input(Epilogue *e, int i)
         writer_line(&e->load, "in.in%d_%d = %.*s;", e->prefix, i, STR_FMT(read));
         return;
     }
-    add_pairs(e, "operand", i, binding, f32);
+    bool apart = lies_apart(bound, tensor);
+    if (!apart)
+        add_pairs(e, "operand", i, binding, f32);
     writer_line(&e->fields, "%s in%d_%d;", f32 ? "float2" : "unsigned", e->prefix, i);
-    Str read = str_format(arena, "iso_load_pair%s<Pairs>(%.*s, g.operand[%d].stride[1], valid)",
-                          f32 ? "_f32" : "", STR_FMT(from), i);
+    Str read = str_format(arena, "iso_load_pair%s<%s>(%.*s, g.operand[%d].stride[1], valid)",
+                          f32 ? "_f32" : "", apart ? "false" : "Pairs", STR_FMT(from), i);
     read = looked_up(e, i, binding, read);
     writer_line(&e->load, "in.in%d_%d = %.*s;", e->prefix, i, STR_FMT(read));
 }
