@@ -51,8 +51,9 @@ struct IsoOrderRows {
 
 enum { ISO_ORDER_BATCH = 8 };                       // loads of a lane on their way together
 
-// Of each of a lane's rows the lanes whose rows have its slot: a vote on each bit of it.
-ISO_INLINE void iso_order_same(const int (&slot)[ISO_ORDER_BATCH], int slots,
+// The lanes whose rows have the slot of a lane's own, of each of its rows, n of which exist: votes
+// on the slots' bits.
+ISO_INLINE void iso_order_same(const int (&slot)[ISO_ORDER_BATCH], int n, int slots,
                                unsigned (&same)[ISO_ORDER_BATCH]) {
 #pragma unroll
     for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
@@ -62,6 +63,9 @@ ISO_INLINE void iso_order_same(const int (&slot)[ISO_ORDER_BATCH], int slots,
     for (int bit = 1; bit <= slots; bit *= 2) {     // -1 has all bits, and slots is no slot
 #pragma unroll
         for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
+            if (i > 0 && n == 1) {
+                break;
+            }
             unsigned set = __ballot_sync(0xffffffff, slot[i] & bit);
             same[i] &= slot[i] & bit ? set : ~set;
         }
@@ -83,9 +87,13 @@ ISO_INLINE void iso_order_walk(const IsoOrderRows &rows, int *at) {
         for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
             slot[i] = rows.slot(first + 32 * i + lane, slot[i]);
         }
-        iso_order_same(slot, rows.args.experts + 1, same);
+        int n = iso_ceil(rows.end - first, 32);
+        iso_order_same(slot, n, rows.args.experts + 1, same);
 #pragma unroll
         for (int i = 0; i < ISO_ORDER_BATCH; ++i) {
+            if (i >= n) {
+                break;
+            }
             int row = first + 32 * i + lane;
             int before = __popc(same[i] & ((1u << lane) - 1));
             int place = slot[i] < 0 ? 0 : at[slot[i]] + before;

@@ -12,17 +12,21 @@
 
 // As IsoPlace; of a row that does not exist the nearest that does.
 struct IsoGroupPlace {
-    int group, first_row, second_row, col0, live;   // live: how many of the two exist
+    int group, first_row, second_row, col0, left;   // left: rows of the warp after the first
     bool whole;
 
     __device__ __forceinline__ int row(int half) const {
         return half ? second_row : first_row;
     }
     __device__ __forceinline__ bool lives(int half) const {
-        return half < live;
+        return left >= 8 * half;
     }
     __device__ __forceinline__ int near_row(int half) const {
         return row(half);
+    }
+    // The whole warp's.
+    __device__ __forceinline__ bool passes(int half) const {
+        return left + (int)(threadIdx.x % 32 / 4) < 8 * half;
     }
 };
 
@@ -91,7 +95,7 @@ template <class Op, class Tile> struct IsoGroupWhere {
         return IsoGroupPlace{group, (int)iso_shared_load4(waiting + 4 * row),
                              (int)iso_shared_load4(waiting + 4 * row + 32),
                              column * Tile::bn + (int)(threadIdx.x % 4) * 2,
-                             (row <= last) + (row + 8 <= last),
+                             last - row,
                              (column + 1) * Tile::bn <= args.gemm.group[group].columns};
     }
 };
@@ -243,22 +247,29 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     __device__ __forceinline__ void stage(const IsoGroupPlace &at) {
         const IsoGemmGroup &g = Base::args.group[at.group];
         unsigned to = near + threadIdx.x % 32 / 4 * Group::pitch + threadIdx.x % 4 * 4;
-        typename Op::Inputs in[regs / 2];
-#pragma unroll
-        for (int i = 0; i < regs / 2; ++i) {
-            iso_leave_load<Op, true>(at.group, g, at.near_row(i % 2), at.col0 + i / 2 * 8, in[i]);
-        }
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < regs / 2; ++i) {
-            typename Op::Sum sums[parts];
-#pragma unroll
-            for (int p = 0; p < parts; ++p) {
-                sums[p] = Op::sum(Base::acc[p][2 * i], Base::acc[p][2 * i + 1]);
+        for (int half = 0; half < 2; ++half) {
+            typename Op::Inputs in[regs / 4];
+            if (at.passes(half)) {
+                break;
             }
-            unsigned word = Op::value0(at.group, g, at.near_row(i % 2), at.col0 + i / 2 * 8, sums,
-                                       in[i]);
-            iso_shared_store4(to + i % 2 * 8 * Group::pitch + i / 2 * 16, word);
+#pragma unroll
+            for (int i = 0; i < regs / 4; ++i) {
+                iso_leave_load<Op, true>(at.group, g, at.near_row(half), at.col0 + i * 8, in[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < regs / 4; ++i) {
+                typename Op::Sum sums[parts];
+#pragma unroll
+                for (int p = 0; p < parts; ++p) {
+                    const float *v = &Base::acc[p][4 * i + 2 * half];
+                    sums[p] = Op::sum(v[0], v[1]);
+                }
+                unsigned word = Op::value0(at.group, g, at.near_row(half), at.col0 + i * 8, sums,
+                                           in[i]);
+                iso_shared_store4(to + half * 8 * Group::pitch + i * 16, word);
+            }
         }
         __syncwarp();
         leaves = true;
@@ -289,6 +300,9 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     __device__ __forceinline__ void root(int r) {
         Base::later.leave_all(Base::args);
         IsoGroupPlace at = here.place();
+        if (at.passes(0)) {
+            return;
+        }
         bool wide = iso_leaves_wide<Op>(at, Base::args.group[at.group]);
         if constexpr (Group::staged) {
             if (wide) {

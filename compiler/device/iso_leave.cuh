@@ -25,6 +25,10 @@ struct IsoPlace {
     __device__ __forceinline__ int near_row(int half) const {
         return lives(half) ? row(half) : rows - 1;
     }
+    // Whether a warp is known to have no such rows.
+    __device__ __forceinline__ bool passes(int) const {
+        return false;
+    }
 };
 
 // Whole columns of roots or a wide Op: the four lanes of a row exchange pairs, so that each stores
@@ -193,10 +197,15 @@ template <class Op, int Regs> struct IsoLeave {
             typename Op::Inputs in[bundle / 8][4];
 #pragma unroll
             for (int set = 0; set < bundle / 8; ++set) {
-                iso_leave_ask<Op>(g, at, set % 2, at.col0 + 2 * done + set / 2 * 32, in[set]);
+                if (!at.passes(set % 2)) {
+                    iso_leave_ask<Op>(g, at, set % 2, at.col0 + 2 * done + set / 2 * 32, in[set]);
+                }
             }
 #pragma unroll
             for (int set = 0; set < bundle / 8; ++set) {
+                if (at.passes(set % 2)) {
+                    continue;
+                }
                 typename Op::Sum sums[parts][4];
 #pragma unroll
                 for (int i = 0; i < 4 * parts; ++i) {
@@ -243,6 +252,9 @@ template <class Op, int Regs, int Kept, class Place = IsoPlace> struct IsoLater 
     ISO_INLINE void leave_piece(const IsoGemmGroup &g, const Place &at, int half,
                                 const typename Op::Sum (&sums)[parts][4]) {
         typename Op::Inputs in[4];
+        if (at.passes(half)) {
+            return;
+        }
         if constexpr (Op::Tree::roots) {
             iso_leave_root<Op>(g, at, 0, half, at.col0, sums);
         } else {
