@@ -404,6 +404,18 @@ static bool prepare(PtxTrial *r)
     return !r->place.failed;
 }
 
+/* As the second call of a launch whose first has no live rows. */
+static iso_status run_second(PtxTrial *r, const iso_op *op, int n)
+{
+    int32_t *none = (int32_t *)(void *)verify_ptx_buffer(&r->place, "no live rows", 4, 4);
+    iso_run first = r->run;
+    if (!none)
+        return ISO_OUT_OF_MEMORY;
+    *none = 0;
+    first.rows_device = none;
+    return op_run_pair((OpCall[]){{op, r->passed, n, &first}, {op, r->passed, n, &r->run}});
+}
+
 iso_status verify_ptx_start(PtxTrial *r, const iso_op *op)
 {
     int n = r->n_params + r->n_results;
@@ -411,7 +423,8 @@ iso_status verify_ptx_start(PtxTrial *r, const iso_op *op)
         return iso_op_part(op, r->passed, n, r->roots.tensor.data, &r->run);
     if (r->job->phase == ISO_PHASE_JOIN)
         return iso_op_join(op, r->sources, r->op->layout->ranks, r->passed, n, &r->run);
-    return iso_op_run(op, r->passed, n, &r->run);
+    return r->job->uneven && op_pairs(op, op, r->rows) ? run_second(r, op, n)
+                                                       : iso_op_run(op, r->passed, n, &r->run);
 }
 
 static void run_machine(PtxTrial *r)
