@@ -205,8 +205,7 @@ template <class Op> struct IsoAttendRows {
         iso_quad_transpose(words);
         if (row.own) {
             unsigned short *to = (unsigned short *)args.o.ptr + row.place;
-            *(uint4 *)(to + column + lane() % 4 * 8) =
-                make_uint4(words[0], words[1], words[2], words[3]);
+            iso_store16(to + column + lane() % 4 * 8, words); // a uint4 is stored by words
         }
     }
 
