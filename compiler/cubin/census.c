@@ -120,7 +120,8 @@ static void compare(const PtxKernel *kernel, const Counts *has, CodeCensus *cens
          * of them than the PTX has is no contraction. */
         more |= k != HMMA && has->n[k] > wants.n[k];
     }
-    bool twice = has->n[FADD] > wants.n[FADD] && has->n[FMUL] > wants.n[FMUL] &&
+    /* What is contracted, or made of other operations, is missing somewhere. */
+    bool twice = has->n[FADD] >= wants.n[FADD] && has->n[FMUL] >= wants.n[FMUL] &&
                  has->n[FFMA] >= wants.n[FFMA];
     census->kernels++;
     census->equal += equal;
