@@ -126,7 +126,8 @@ RUN(init)
         if (c->n_mbarriers == PTX_MBARRIERS || count == 0)
             return ptx_fault(c, i, "an mbarrier too many, or one of no arrivals");
         c->mbarrier[c->n_mbarriers++] =
-            (PtxMbarrier){.address = address, .count = count, .pending = count};
+            (PtxMbarrier){.address = address, .count = count, .pending = count,
+                          .meets = w->meets};
     }
     return true;
 }

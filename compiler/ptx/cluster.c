@@ -1,5 +1,5 @@
 /* Clusters: addresses of other CTAs' shared memory, arrivals and stores there, and the barrier of
- * all threads of a cluster, whose two halves always follow one another. */
+ * all threads of a cluster, whose two halves must follow one another. */
 #include "race.h"
 #include "shadow.h"
 
@@ -44,8 +44,13 @@ static PtxMbarrier *barrier_at(PtxCta *c, PtxWarp *w, const PtxInst *i, int arg,
     *peer = ptx_peer(c, i, &address);
     if (!*peer)
         return NULL;
-    return *peer == c ? ptx_mbarrier(c, i, (u32)address)
-                      : ptx_mbarrier_elsewhere(*peer, i, (u32)address);
+    if (*peer == c)
+        return ptx_mbarrier(c, i, (u32)address);
+    PtxMbarrier *b = ptx_mbarrier_elsewhere(*peer, i, (u32)address);
+    if (!b || w->meets > b->meets)
+        return b;
+    ptx_fault(c, i, "an mbarrier of another CTA, which it has not met since that was made");
+    return NULL;
 }
 
 RUN(arrive)
@@ -106,6 +111,9 @@ RUN(send)
 RUN(arrive_all)
 {
     (void)mask;
+    if (w->arrived)
+        return ptx_fault(c, i, "arrives at the cluster's barrier again before it has waited");
+    w->arrived = true;
     if (i->op == PTX_CLUSTER_RELEASE)
         ptx_race_cluster_arrive(c, w);
     return true;
@@ -114,6 +122,9 @@ RUN(arrive_all)
 RUN(wait_all)
 {
     (void)mask;
+    if (!w->arrived)
+        return ptx_fault(c, i, "waits at the cluster's barrier and has not arrived");
+    w->arrived = false;
     w->acquires = i->op == PTX_CLUSTER_ACQUIRE;
     c->changes++;
     w->wait = PTX_AT_BARRIER;
@@ -137,8 +148,10 @@ void ptx_cluster_release(PtxCta *const *peer, int n)
     for (int k = 0; waiting && k < n; k++) {
         peer[k]->changes++;
         for (int i = 0; i < peer[k]->n_warps; i++)
-            if (peer[k]->warps[i].wait == PTX_AT_BARRIER)
+            if (peer[k]->warps[i].wait == PTX_AT_BARRIER) {
                 peer[k]->warps[i].wait = PTX_READY;
+                peer[k]->warps[i].meets++;
+            }
     }
 }
 

@@ -60,6 +60,8 @@ struct PtxWarp {
     VEC(PtxProduct) products;
     u32 *clock;          /* what it has seen of all warps and engines of its cluster (race.h) */
     const u32 *snapshot; /* a copy, or NULL since it changed */
+    bool arrived;        /* at the cluster's barrier, and has not waited yet */
+    u32 meets;           /* how often it has met the others there */
     bool acquires;       /* waits at the cluster's barrier for what others did before */
     u32 waited;          /* lanes that have waited for the grid before (order.h) */
     bool fenced;         /* wgmma.fence was there once */
@@ -73,6 +75,7 @@ typedef struct PtxMbarrier {
     i64 bytes;          /* still to come in this phase */
     u32 phase;          /* completed ones */
     bool fenced;        /* engines and other CTAs know of it */
+    u32 meets;          /* of the warp that has made it, until then */
     u32 *told, *knows;  /* clocks: of arrivals, and of those of completed phases */
 } PtxMbarrier;
 

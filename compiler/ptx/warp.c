@@ -353,7 +353,8 @@ void ptx_warp_start(PtxCta *c, PtxWarp *w, int index)
     w->n_groups = 1;
     w->current = 0;
     w->group[0] = (PtxGroup){0, w->alive, false};
-    w->pause = false;
+    w->pause = w->arrived = false;
+    w->meets = 0;
     w->product_commits = 0;
     w->products.n = 0;
     for (int l = 0; l < PTX_WARP; l++)
