@@ -54,7 +54,7 @@ static const Fault faults[] = {
     /* roundings and fusions of the epilogue */
     {"a rounding is left out", GATE, NULL, "iso_f32_of_bf16(t1)", "iso_short_silu(t0)"},
     {"a rounding too many", GATE, NULL, "iso_short_silu(t0)",
-     "iso_f32_of_bf16(iso_bf16_of_f32(iso_short_silu(t0)))"},
+     "iso_f32_of_f16(iso_f16_of_f32(iso_short_silu(t0)))"},
     {"gate and up exchanged", GATE, NULL, "sum[0]", "sum[1]"},
     {"sums are rounded to another type", SPLIT, NULL, "iso_round_pair<false>(x, y)",
      "iso_round_pair<true>(x, y)"},
