@@ -102,7 +102,7 @@ static const Fault faults[] = {
 #define ATTEND_FILE "iso_attend.cuh"
 #define DECODE "attention", "iso_attend_decode<Op>"
 #define DECODE_FILE "iso_attend_decode.cuh"
-#define LSE "lse", "iso_row_reduce"
+#define LSE "lse", "iso_log_of_sum<ISO_F32>(iso_row_reduce" /* of all parts, in one CTA */
 
 /* Attention, log-sum-exp and barriers: tried with tests/ptx/mutants.iso. */
 static const Fault more_faults[] = {
@@ -128,8 +128,8 @@ static const Fault more_faults[] = {
     {"another key's place", ATTEND, ATTEND_FILE, "iso_attend_place(args, sequence, key);",
      "iso_attend_place(args, sequence, key ^ 1);"},
     {"weights are read before they are all there", ATTEND, ATTEND_FILE,
-     "        iso_cp_async_wait<1>();\n        __syncthreads();\n        take_sums();",
-     "        iso_cp_async_wait<1>();\n        take_sums();"},
+     "        iso_cp_async_wait<1>();\n        __syncthreads();\n        take_sums(block);",
+     "        iso_cp_async_wait<1>();\n        take_sums(block);"},
     {"keys are copied over while they are read", ATTEND, ATTEND_FILE,
      "        find_most(s, key0);\n        __syncthreads();",
      "        find_most(s, key0);\n        __syncwarp();"},
@@ -204,7 +204,7 @@ static const Fault draw_faults[] = {
 };
 
 #define SLOTS_FILE "iso_slots.cuh"
-#define COMBINE "combine", "iso_slots_sum"
+#define COMBINE "combine", "iso_slots_final(" /* of all experts, on one rank */
 
 /* Sums of slots: tried with tests/ptx/slots.iso. */
 static const Fault slot_faults[] = {
