@@ -480,10 +480,10 @@ START_TEST(two_calls_of_a_program_are_one_launch)
         bind(box, op, ISO_PHASE_RUN, ROWS, 8);
         box->run.positions = positions;
         int n = op->op->n_params + op->op->n_results;
-        iso_tensor tensors[2][8];
+        iso_tensor tensors[2][MOST_TENSORS];
         iso_run run[2] = {box->run, box->run};
-        memcpy(tensors[0], box->tensors, sizeof tensors[0]);
-        memcpy(tensors[1], box->tensors, sizeof tensors[1]);
+        memcpy(tensors[0], box->tensors, sizeof box->tensors);
+        memcpy(tensors[1], box->tensors, sizeof box->tensors);
         tensors[1][n - 1].data = box->tensors[0].data;
         run[1].rows_device = &live;
         OpCall calls[2] = {{op, tensors[0], n, &run[0]}, {op, tensors[1], n, &run[1]}};
