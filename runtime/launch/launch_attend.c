@@ -249,12 +249,24 @@ static iso_status check_extent(const Launch *launch, int binding)
                           "schedule", launch->op->op->name, launch->op->op->tensors[tensor].name);
 }
 
-/* As many CTAs as there may be units, or as have room; as many roots as the workspace holds. */
+/* CTAs that draw units: as many as there may be, or as have room. */
+static iso_status draw_units(const Launch *launch, const Scratch *s, int64_t units, Grid *grid)
+{
+    const MfAttend *a = &launch->spec->attend;
+    int64_t room = (int64_t)launch->op->module->multiprocessors * a->resident;
+    grid->x = (unsigned)(units < room ? units : room);
+    grid->y = 1;
+    iso_status status = check_extent(launch, a->keys);
+    if (!status)
+        status = check_extent(launch, a->values);
+    return status ? status : counters_ready(launch, (size_t)s->counters);
+}
+
+/* As many roots as the workspace holds. */
 static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *grid)
 {
     const MfAttend *a = &launch->spec->attend;
     Scratch s = scratch_of(launch->op, launch->spec, launch->run->rows);
-    int64_t room = (int64_t)launch->op->module->multiprocessors * a->resident;
     int64_t roots = ((int64_t)launch->run->workspace_bytes - s.region) /
                     (s.pieces * s.root_floats * 4);
     int64_t units = s.pieces * args->rows * (most_keys(launch) / a->split + 1);
@@ -262,12 +274,7 @@ static iso_status set_decode(const Launch *launch, IsoAttendArgs *args, Grid *gr
     args->counters = args->draws + DRAWS;
     args->roots = (float *)(void *)((char *)launch->run->workspace + s.region);
     args->most_roots = (int)(roots < INT32_MAX ? roots : INT32_MAX);
-    grid->x = (unsigned)(units < room ? units : room);
-    grid->y = 1;
-    iso_status status = check_extent(launch, a->keys);
-    if (!status)
-        status = check_extent(launch, a->values);
-    return status ? status : counters_ready(launch, (size_t)s.counters);
+    return draw_units(launch, &s, units, grid);
 }
 
 /* CTAs stay, and draw tiles. */
@@ -318,17 +325,10 @@ static iso_status bind_cut(const Launch *launch, IsoAttendCut *cut)
 static iso_status set_parts(const Launch *launch, IsoAttendArgs *args, const IsoAttendCut *cut,
                             Grid *grid)
 {
-    const MfAttend *a = &launch->spec->attend;
     Scratch s = scratch_of(launch->op, launch->spec, launch->run->rows);
-    int64_t room = (int64_t)launch->op->module->multiprocessors * a->resident;
     int64_t units = s.pieces * args->rows * cut->places;
     args->draws = launch->run->workspace;
-    grid->x = (unsigned)(units < room ? units : room);
-    grid->y = 1;
-    iso_status status = check_extent(launch, a->keys);
-    if (!status)
-        status = check_extent(launch, a->values);
-    return status ? status : counters_ready(launch, (size_t)s.counters);
+    return draw_units(launch, &s, units, grid);
 }
 
 /* How far the first index of a dimension is behind a source's. */

@@ -199,16 +199,24 @@ iso_status launch_row(const Launch *launch)
     return launch_kernel(launch, &grid, parameters);
 }
 
+/* Of one op's tensors alone; the grid is the caller's. */
+static iso_status begin_map(const Launch *launch, IsoMapArgs *args, Grid *grid)
+{
+    memset(args, 0, sizeof *args);
+    iso_status status = bind_map(launch, args);
+    if (!status)
+        set_threads(launch, grid);
+    return status;
+}
+
 /* One CTA a row. */
 iso_status launch_draw(const Launch *launch)
 {
     IsoMapArgs args;
     Grid grid;
-    memset(&args, 0, sizeof args);
-    iso_status status = bind_map(launch, &args);
+    iso_status status = begin_map(launch, &args, &grid);
     if (status)
         return status;
-    set_threads(launch, &grid);
     grid.x = (unsigned)outer_rows(launch, launch->phase);
     void *parameters[] = {&args};
     return launch_kernel(launch, &grid, parameters);
@@ -220,12 +228,10 @@ iso_status launch_top(const Launch *launch)
 {
     IsoMapArgs args;
     Grid grid;
-    memset(&args, 0, sizeof args);
-    iso_status status = bind_map(launch, &args);
+    iso_status status = begin_map(launch, &args, &grid);
     if (status)
         return status;
     enum { WARP = 32, RESIDENT = 1024 };
-    set_threads(launch, &grid);
     int64_t room = (int64_t)launch->op->module->multiprocessors * (RESIDENT / grid.threads);
     int64_t ctas = ceil_div(args.extent[0], grid.threads / WARP);
     grid.x = (unsigned)(room > 0 && ctas > room ? ceil_div(ctas, ceil_div(ctas, room)) : ctas);
