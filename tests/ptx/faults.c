@@ -8,20 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel by the first word of its comment in the emitted text and what its text holds. */
+/* A kernel is named by its use, so that no change of another kernel chooses another one. */
 typedef struct Fault {
     const char *name;
-    const char *op, *holds; /* which kernel */
+    const char *op, *layout;
+    i64 rows;          /* of the layout; JOINED: the join of ranks' roots */
+    const char *holds; /* by the emitted text of one of several for these rows; "": the first */
     const char *file;       /* of the device library; NULL: the kernel's own text */
     const char *from, *to;
 } Fault;
 
-#define GATE "gate_up", "iso_gemm_wgmma<Op, IsoWgmmaTile<64, 8"
-#define LATER "gate_up", "iso_gemm_wgmma<Op, IsoWgmmaTile<128, 128"
-#define TREE "o_proj", "iso_gemm_wgmma<Op, IsoWgmmaTile<128, 48, 6, 1"
-#define SPLIT "o_proj", "iso_gemm_split<Op, IsoSplitTile<64, 24"
-#define JOIN "o_proj", "iso_join<Op>"
-#define NORM "input_norm", "iso_row"
+enum { JOINED = -1 };
+
+#define GATE "gate_up", "tp3", 1, "iso_gemm_wgmma<Op"
+#define LATER "gate_up", "tp1", 16384, "iso_gemm_wgmma<Op" /* a CTA goes on to another tile */
+#define TREE "o_proj", "tp1", 1024, "iso_gemm_wgmma<Op"    /* leaves in registers, in a cluster */
+#define SPLIT "o_proj", "tp1", 1, "iso_gemm_split<Op"
+#define JOIN "o_proj", "tp3", JOINED, ""
+#define NORM "input_norm", "tp1", 1, ""
 #define SPLIT_FILE "iso_gemm_split.cuh"
 #define WGMMA_FILE "iso_gemm_wgmma.cuh"
 #define SHORT_FILE "iso_short.cuh"
@@ -98,11 +102,11 @@ static const Fault faults[] = {
      "column * Tile::bn + thread % 4"},
 };
 
-#define ATTEND "attention", "row_tiles = 2"
+#define ATTEND "attention", "tp1", 1, "iso_attend<Op>"
 #define ATTEND_FILE "iso_attend.cuh"
-#define DECODE "attention", "iso_attend_decode<Op>"
+#define DECODE "attention", "tp1", 1, "iso_attend_decode<Op>"
 #define DECODE_FILE "iso_attend_decode.cuh"
-#define LSE "lse", "iso_log_of_sum<ISO_F32>(iso_row_reduce" /* of all parts, in one CTA */
+#define LSE "lse", "tp1", 1, "" /* of all parts, in one CTA */
 
 /* Attention, log-sum-exp and barriers: tried with tests/ptx/mutants.iso. */
 static const Fault more_faults[] = {
@@ -159,12 +163,12 @@ static const Fault more_faults[] = {
 
 #define TOP_FILE "iso_top.cuh"
 #define RANK_FILE "iso_random.cuh"
-#define TIES "ties", "iso_top<Rule>"
-#define SIGMOID "sigmoid_route", "iso_top<Rule>"
+#define TIES "ties", "", 1, ""
+#define SIGMOID "sigmoid_route", "", 1, ""
 
 /* Choices: tried with tests/ptx/top.iso. */
 static const Fault choice_faults[] = {
-    {"scores are halved, which keeps their order", "route", "iso_top<Rule>", NULL,
+    {"scores are halved, which keeps their order", "route", "", 1, "", NULL,
      "z[k + e] = a5[k + e];", "z[k + e] = iso_mul(0.5f, a5[k + e]);"},
     {"the last of equal scores comes first", TIES, TOP_FILE, "at = ranks[e] > rank ? e : at;",
      "at = ranks[e] >= rank ? e : at;"},
@@ -188,7 +192,7 @@ static const Fault choice_faults[] = {
 };
 
 #define DRAW_FILE "iso_draw.cuh"
-#define SCALED "scaled", "iso_draw<"
+#define SCALED "scaled", "", 1, ""
 
 /* Draws: tried with tests/ptx/noise.iso. */
 static const Fault draw_faults[] = {
@@ -204,7 +208,7 @@ static const Fault draw_faults[] = {
 };
 
 #define SLOTS_FILE "iso_slots.cuh"
-#define COMBINE "combine", "IsoU16 t7 =" /* of all experts, on one rank: it rounds */
+#define COMBINE "combine", "one", 1, "" /* of all experts, on one rank: it rounds */
 
 /* Sums of slots: tried with tests/ptx/slots.iso. */
 static const Fault slot_faults[] = {
@@ -227,9 +231,11 @@ static const Fault later_faults[] = {
      "tile + (int)gridDim.x / Tile::cluster < tiles.count()", "true"},
 };
 
+#define DEEP "o_proj", "tp1", 4096, "iso_gemm_wgmma<Op"
+
 /* Those that show only where k is longer than the stages: tried with qwen3-8b. */
 static const Fault deep_faults[] = {
-    {"a stage is given back before its product is done", "o_proj", "iso_gemm_wgmma<Op", WGMMA_FILE,
+    {"a stage is given back before its product is done", DEEP, WGMMA_FILE,
      "        iso_wgmma_wait<1>();\n        release(previous);",
      "        release(ring.stage);\n        iso_wgmma_wait<1>();"},
 };
@@ -272,23 +278,52 @@ static void add_file(const Fault *fault, Str name, int *times, Text *out)
     }
 }
 
-/* The emitted text of one kernel, from its comment's op to the next kernel's. */
+/* A kernel's emitted text, to the next kernel's comment. */
+static Str emitted_text(const Bench *b, Str kernel)
+{
+    Str head = str_format(b->arena, "namespace text_%.*s {", STR_FMT(kernel));
+    const char *at = strstr(b->pipeline.emitted.program.s, head.s);
+    if (!at)
+        bench_fail("a kernel's text is not found");
+    const char *next = strstr(at, "\n}\n\n//");
+    return str_copy(b->arena, (Str){at, (int)(next ? next + 3 - at : (long)strlen(at))});
+}
+
+static Str spec_kernel(const Manifest *m, int spec)
+{
+    return spec < 0 ? STR("") : str_of(m->kernels[m->specs[spec].kernel].name);
+}
+
+/* Of the variants for the fault's rows the one whose text holds what it names. */
+static Str choose_text(const Bench *b, const Fault *fault, const MfLayoutOp *op, Str *name)
+{
+    const Manifest *m = b->worker.module->manifest;
+    if (fault->rows == JOINED) {
+        *name = spec_kernel(m, op->join);
+        return emitted_text(b, *name);
+    }
+    for (int v = 0; v < op->n_variants; v++) {
+        const MfVariant *variant = &op->variants[v];
+        *name = spec_kernel(m, variant->specs[0]);
+        if (fault->rows < variant->rows_min || fault->rows > variant->rows_max || !name->n)
+            continue;
+        Str text = emitted_text(b, *name);
+        if (strstr(text.s, fault->holds))
+            return text;
+    }
+    bench_fail("no kernel of that kind for these rows");
+}
+
 static Str kernel_text(const Bench *b, const Fault *fault, Str *name)
 {
-    Str comment = str_format(b->arena, "\n// %s", fault->op);
-    const char *at = b->pipeline.emitted.program.s;
-    while ((at = strstr(at, comment.s)) != NULL) {
-        const char *space = strstr(at, "namespace text_"), *next = strstr(space, "\n}\n\n//");
-        const char *end = next ? next + 3 : at + strlen(at);
-        Str text = str_copy(b->arena, (Str){space, (int)(end - space)});
-        if (strstr(text.s, fault->holds)) {
-            const char *open = strchr(space + 15, ' ');
-            *name = str_copy(b->arena, (Str){space + 15, (int)(open - space - 15)});
-            return text;
-        }
-        at = end;
+    const Manifest *m = b->worker.module->manifest;
+    for (int l = 0; l < m->n_layouts; l++) {
+        const MfLayout *layout = &m->layouts[l];
+        for (int i = 0; i < layout->n_ops && str_is(str_of(layout->name), fault->layout); i++)
+            if (str_is(str_of(fault->op), m->ops[layout->ops[i].op].name))
+                return choose_text(b, fault, &layout->ops[i], name);
     }
-    bench_fail("no kernel of that op and kind");
+    bench_fail("no such op in that layout");
 }
 
 /* ---- one fault ------------------------------------------------------------------------------- */
