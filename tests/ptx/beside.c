@@ -275,7 +275,7 @@ static Beside state_of(const PtxKernel *k, const PtxInst *own, const Other *o)
     return o->differs ? BESIDE_UNSEEN : o->input || left ? BESIDE_SAME : BESIDE_ALIKE;
 }
 
-const Beside *beside_all(Bench *b, const Mutants *mutants, Arena *arena)
+const Beside *beside_all(Bench *b, const Mutants *mutants, const bool *wanted, Arena *arena)
 {
     PtxKernel *k = b->kernel;
     PtxOutcome outcome;
@@ -285,7 +285,8 @@ const Beside *beside_all(Bench *b, const Mutants *mutants, Arena *arena)
     all.others = arena_array(arena, Others, k->code.n + 1);
     all.scratch = k->words;
     for (int i = 0; i < mutants->n; i++)
-        add_other(b, mutants, i, arena);
+        if (wanted[i])
+            add_other(b, mutants, i, arena);
     k->words += MOST_ARGS * 2 * PTX_WARP;
     for (int i = 0; i < k->code.n; i++) {
         all.own[i] = k->code.v[i].run;

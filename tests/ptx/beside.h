@@ -18,7 +18,7 @@ typedef enum Beside {
     BESIDE_ALIKE,   /* the same, and no input is in it: it does what the kernel does */
 } Beside;
 
-/* Of all mutants at once, by runs of the kernel as it is. */
-const Beside *beside_all(Bench *bench, const Mutants *mutants, Arena *arena);
+/* Of all wanted mutants at once, by runs of the kernel as it is. */
+const Beside *beside_all(Bench *bench, const Mutants *mutants, const bool *wanted, Arena *arena);
 
 #endif

@@ -39,7 +39,6 @@ typedef struct Mutation {
     int *repeats; /* alike ones that stand behind each that is tried; 0: it is not tried */
     u64 text;     /* hash of the kernel's text */
     bool *done;
-    const Beside *beside;
     Arena *arena;
 } Mutation;
 
@@ -225,23 +224,23 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static const char *reason(const Mutation *m, int i, Str text, Arena *arena)
+static const char *reason(const Mutation *m, int i, Beside beside, Str text, Arena *arena)
 {
-    switch (m->beside[i]) {
+    switch (beside) {
     case BESIDE_UNKNOWN: return beside_reason(m->bench, &m->all.v[i], text, arena);
     case BESIDE_UNSEEN: return "unseen";
     default: return "same";
     }
 }
 
-static void try_one(const Mutation *m, int i)
+static void try_one(const Mutation *m, int i, Beside beside)
 {
     const Mutant *mutant = &m->all.v[i];
     if (!runs(m->bench, mutant->number)) {
         write_result(m, i, "idle", "-", 0);
         return;
     }
-    if (m->beside[i] == BESIDE_ALIKE) {
+    if (beside == BESIDE_ALIKE) {
         write_result(m, i, verdicts[SURVIVES], "same", 0);
         return;
     }
@@ -251,7 +250,7 @@ static void try_one(const Mutation *m, int i)
     Str text = bench_text(m->bench, mutant->line, mutant->text, arena);
     m->bench->only = instruction_at(m->bench, mutant->number);
     Verdict verdict = bench_judge(m->bench, text, &outcome, arena);
-    const char *word = verdict == SURVIVES ? reason(m, i, text, arena) : "-";
+    const char *word = verdict == SURVIVES ? reason(m, i, beside, text, arena) : "-";
     write_result(m, i, verdicts[verdict], word, now_ms() - start);
     arena_free(arena);
 }
@@ -259,10 +258,13 @@ static void try_one(const Mutation *m, int i)
 /* Each of several processes takes its share of what is left. */
 static void try_share(const Mutation *m, int share)
 {
-    int n = 0;
+    bool *mine = arena_array(m->arena, bool, m->all.n + 1);
+    for (int i = 0, n = 0; i < m->all.n; i++)
+        mine[i] = m->repeats[i] && !m->done[i] && n++ % m->options->jobs == share;
+    const Beside *beside = beside_all(m->bench, &m->all, mine, m->arena);
     for (int i = 0; i < m->all.n; i++)
-        if (m->repeats[i] && !m->done[i] && n++ % m->options->jobs == share)
-            try_one(m, i);
+        if (mine[i])
+            try_one(m, i, beside[i]);
 }
 
 static bool try_all(const Mutation *m)
@@ -356,8 +358,6 @@ static bool mutate(Bench *bench, const Options *options, Survivors *list)
     read_results(&m, NULL, NULL);
     if (options->idle)
         print_idle(&m);
-    if (!options->idle)
-        m.beside = beside_all(bench, &m.all, m.arena);
     bool good = options->idle || try_all(&m), known = list != NULL;
     Tally tally = {0};
     memset(m.done, 0, (size_t)m.all.n);
