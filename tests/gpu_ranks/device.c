@@ -94,8 +94,26 @@ static void prepare(Device *d, Rank *rank, iso_group *group, const char *op, int
     d->op = d->base->op;
     d->params = d->op->n_params;
     d->n = d->params + d->op->n_results;
+    d->host = (Whole){.op = d->base, .n = d->n, .params = d->params, .rows = most};
     allocate(d);
     make_workspace(d);
+}
+
+static void *host_bytes(size_t bytes)
+{
+    void *data = malloc(bytes + 1);
+    if (!data)
+        die("no memory for %zu bytes", bytes);
+    return data;
+}
+
+/* The host keeps them: they say whose a slot is. */
+static void load_integers(Device *d, int i)
+{
+    d->host.tensor[i] = d->tensor[i];
+    d->host.tensor[i].data = host_bytes(d->bytes[i]);
+    fill_integers(d->base, i, &d->host.tensor[i]);
+    gpu_write(address(d->tensor[i].data), d->host.tensor[i].data, d->bytes[i]);
 }
 
 void device_prepare(Device *d, Rank *rank, iso_group *group, const char *op, int64_t most)
@@ -103,6 +121,10 @@ void device_prepare(Device *d, Rank *rank, iso_group *group, const char *op, int
     prepare(d, rank, group, op, most);
     for (int i = 0; i < d->params; i++) {
         int64_t rows = d->tensor[i].n_axes > 1 ? d->tensor[i].shape[0] : 1;
+        if (d->tensor[i].dtype == ISO_I32) {
+            load_integers(d, i);
+            continue;
+        }
         gpu_fill_bf16(address(d->tensor[i].data), rows, (int64_t)d->bytes[i] / 2 / rows,
                       has_rows(d, i) ? VALUES_ADVERSARIAL : VALUES_NORMAL, (unsigned)i * 7 + 1, 0);
     }
@@ -122,6 +144,7 @@ void device_release(Device *d)
     gpu_sync();
     rank_meets(d->rank);
     for (int i = 0; i < d->n; i++) {
+        free(d->host.tensor[i].data);
         gpu_free(address(d->tensor[i].data));
         if (i >= d->params) {
             gpu_free(d->expected[i]);
@@ -144,7 +167,7 @@ void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *t
             tensors[i].stride[a] = d->tensor[i].stride[a];
             offset += origin[a] * tensors[i].stride[a];
         }
-        offset *= tensors[i].dtype == ISO_F32 ? 4 : 2;
+        offset *= tensors[i].dtype == ISO_F32 || tensors[i].dtype == ISO_I32 ? 4 : 2;
         tensors[i].data = (char *)d->tensor[i].data + offset;
     }
     *run = (iso_run){.rows = rows,
@@ -153,7 +176,24 @@ void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *t
                      .stream = gpu_stream()};
 }
 
-void device_mask(Device *d, const iso_tensor *tensors)
+/* Slots that others own. */
+static void mask_others(Device *d, const iso_op *op, int64_t rows, int i, const iso_tensor *part)
+{
+    int64_t origin[ISO_MAX_AXES];
+    iso_tensor held = *part;
+    held.data = NULL;
+    must(iso_op_held(op, rows, i, &(iso_tensor){0}, origin), "iso_op_held");
+    if (!mask_slots(&d->host, op, i, origin[0], &held))
+        return;
+    char *whole = host_bytes(d->bytes[i]);
+    gpu_read(whole, d->masked[i], d->bytes[i]);
+    held.data = whole + ((char *)part->data - (char *)d->tensor[i].data);
+    mask_slots(&d->host, op, i, origin[0], &held);
+    gpu_write(d->masked[i], whole, d->bytes[i]);
+    free(whole);
+}
+
+void device_mask(Device *d, const iso_op *op, int64_t rows, const iso_tensor *tensors)
 {
     for (int i = d->params; i < d->n; i++) {
         Box box = {{0}, {0}};
@@ -167,6 +207,7 @@ void device_mask(Device *d, const iso_tensor *tensors)
         CopyList list = {.plane = d->group->plane, .stream = gpu_stream()};
         must(box_copy(&list, &d->op->tensors[i], &from, &box, &to, &box), "box_copy");
         must(copies_make(&list), "copies_make");
+        mask_others(d, op, rows, i, &tensors[i]);
     }
 }
 
@@ -181,7 +222,7 @@ void device_check(Device *d, const iso_op *op, int64_t rows)
     iso_tensor tensors[TEST_TENSORS];
     iso_run run;
     device_views(d, op, rows, tensors, &run);
-    device_mask(d, tensors);
+    device_mask(d, op, rows, tensors);
     device_poison(d);
     must(iso_op_run_group(d->group, op, tensors, d->n, &run), "iso_op_run_group");
     gpu_sync();

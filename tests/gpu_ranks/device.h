@@ -26,6 +26,7 @@ typedef struct Device {
     int n, params;
     int64_t most;
     iso_tensor tensor[TEST_TENSORS];                          /* parameters, and a run's results */
+    Whole host;                                             /* indices, where the host has them */
     DevicePtr expected[TEST_TENSORS], masked[TEST_TENSORS]; /* of results; masked: this rank's */
     size_t bytes[TEST_TENSORS];
     DevicePtr workspace;
@@ -44,7 +45,7 @@ void device_release(Device *d);
 void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *tensors,
                   iso_run *run);
 /* Fills `masked`: the rank's part of the expected results amid poison. */
-void device_mask(Device *d, const iso_tensor *tensors);
+void device_mask(Device *d, const iso_op *op, int64_t rows, const iso_tensor *tensors);
 void device_poison(const Device *d);
 /* Runs, waits, compares every bit, outside of the rank's part too. */
 void device_check(Device *d, const iso_op *op, int64_t rows);

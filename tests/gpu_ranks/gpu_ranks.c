@@ -145,7 +145,7 @@ void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times)
     Repeat r;
     uint64_t first, eager, graph;
     repeat_open(&r, d, layout, rows);
-    device_mask(d, r.tensors);
+    device_mask(d, r.op, rows, r.tensors);
     gpu_compare_begin();
     for (int i = 0; i < times; i++) {
         repeat_once(&r, gpu_stream());

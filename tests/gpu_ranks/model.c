@@ -1,5 +1,6 @@
 /* A whole model over a group, every rank's part of what it gives against one rank's run: packed
- * batches of every row count, then a paged prefill and decoding in graphs. */
+ * batches of every row count, then paged prefills, of which one is longer than a split of keys,
+ * and decoding in graphs. */
 #include "iso_model.h"
 #include "task.h"
 
@@ -10,7 +11,7 @@
 #include <sys/stat.h>
 
 enum { SEQUENCES = 8, PAGE = 16, PROMPT = 65, DECODED = 8, MOST_WANTED = 256, POISON = 0xCD,
-       TRACED_ROWS = 63 };
+       TRACED_ROWS = 63, LONG = 2, LONG_PROMPT = 1100 };
 
 static const int64_t row_counts[] = {1, 2, 63, 64, 65, 1024, 4096, 8192};
 enum { N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
@@ -36,6 +37,7 @@ typedef struct Models {
     Rank *rank;
     const char *layout, *folder;
     iso_model *one, *many;
+    iso_model_sizes sizes; /* of `many` */
     Batch batch;
     Outputs expected, have;
 } Models;
@@ -209,41 +211,61 @@ static void check_packed(Models *m, int64_t most)
     }
 }
 
-/* Pages of the sequences lie interleaved. */
-static void page_sequences(Batch *b, int rows, int position)
+/* Pages of the sequences lie interleaved; where ranks share the cache, each on the one whose turn
+ * it is. */
+static void page_sequences(Models *m, int n, int prompt)
 {
-    fill_batch(b, rows * SEQUENCES, (unsigned)position + 77);
-    b->n_sequences = SEQUENCES;
-    for (int s = 0; s < SEQUENCES; s++) {
-        for (int p = 0; p < (PROMPT + DECODED) / PAGE + 1; p++)
-            b->pages[s][p] = p * SEQUENCES + s;
+    int ranks = m->sizes.page_ranks, taken[GROUP_RANKS] = {0};
+    for (int p = 0; p < (prompt + DECODED) / PAGE + 1; p++)
+        for (int s = 0; s < n; s++) {
+            int64_t split = ranks > 1 ? p * (int64_t)PAGE / m->sizes.page_positions : 0;
+            int rank = (int)((s + split) % ranks);
+            m->batch.pages[s][p] = taken[rank]++ * ranks + rank;
+        }
+}
+
+static void fill_paged(Batch *b, int n, int rows, int position)
+{
+    fill_batch(b, rows * n, (unsigned)position + 77);
+    b->n_sequences = n;
+    for (int s = 0; s < n; s++)
         b->sequences[s] = (iso_sequence){
             .id = s, .position = position, .rows = rows, .pages = b->pages[s]};
+}
+
+static void check_paged(Models *m, int n, int prompt)
+{
+    page_sequences(m, n, prompt);
+    fill_paged(&m->batch, n, prompt, 0);
+    check_step(m);
+    for (int i = 0; i < DECODED; i++) {
+        fill_paged(&m->batch, n, 1, prompt + i);
+        check_step(m);
     }
 }
 
-static void check_paged(Models *m)
+static void say_time(const Models *m, const char *what, double begin)
 {
-    page_sequences(&m->batch, PROMPT, 0);
-    check_step(m);
-    for (int i = 0; i < DECODED; i++) {
-        page_sequences(&m->batch, 1, PROMPT + i);
-        check_step(m);
-    }
+    if (m->rank->rank == 0)
+        printf("  %s: %s in %.1f s\n", m->layout, what, clock_seconds() - begin);
 }
 
 /* A layout's own result as soon as it is known: a run may be cut off before the next. */
 static void check_layout(Models *m, iso_model_config config, const char *layout, int64_t most)
 {
     const Rank *rank = m->rank;
-    iso_model_sizes sizes;
+    double begin = clock_seconds();
     uint64_t runs = rank->runs, differ = rank->differ, compared = rank->compared;
     m->layout = config.layout = layout;
-    must(iso_model_size(m->rank->module, &config, m->rank->rank, &sizes), "iso_model_size");
-    config.group = rank_group(m->rank, 30, sizes.group, 0);
+    must(iso_model_size(rank->module, &config, rank->rank, &m->sizes), "iso_model_size");
+    config.group = rank_group(m->rank, 30, m->sizes.group, 0);
     must(iso_model_load(&m->many, m->rank->module, &config), layout);
+    say_time(m, "loaded", begin);
     check_packed(m, most);
-    check_paged(m);
+    say_time(m, "packed batches", begin);
+    check_paged(m, SEQUENCES, PROMPT);
+    if (LONG * LONG_PROMPT <= most)
+        check_paged(m, LONG, LONG_PROMPT);
     iso_model_unload(m->many);
     iso_group_destroy(config.group);
     printf("%s: whole model, layout %s, rank %d: %llu steps, %llu of %llu halves differ\n",
@@ -264,7 +286,10 @@ static void check_layouts(Rank *rank, const char *folder, int64_t most)
                                .page = PAGE,
                                .pages = 1024,
                                .graph_rows = 64};
+    double begin = clock_seconds();
+    m.layout = "one rank";
     must(iso_model_load(&m.one, rank->module, &config), "iso_model_load on one rank");
+    say_time(&m, "loaded", begin);
     uint8_t digest[32];
     must(iso_model_weights(m.one, digest), "iso_model_weights");
     config.digest = digest;

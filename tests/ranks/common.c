@@ -57,14 +57,6 @@ static void fill(iso_tensor *tensor, unsigned seed)
     }
 }
 
-/* Indices, counts and seeds: below `end`, and some below zero. */
-static void fill_integers(iso_tensor *tensor, int seed, int end)
-{
-    int32_t *to = tensor->data;
-    for (size_t i = 0; i < tensor_bytes(tensor) / 4; i++)
-        to[i] = (int32_t)(i * 37 + (size_t)seed * 11) % (end + 2) - 2;
-}
-
 /* The axis of a tensor that slots of a token are, or -1; the atom that they stand on to *of. */
 static int slots_axis(const iso_op *op, int tensor, int *of)
 {
@@ -82,6 +74,14 @@ static int places(const iso_op *op, int atom)
     return (int)op->module->manifest->atoms[atom].size;
 }
 
+void fill_integers(const iso_op *op, int tensor, const iso_tensor *to)
+{
+    int of, end = slots_axis(op, tensor, &of) < 0 ? 807 : places(op, of);
+    int32_t *data = to->data;
+    for (size_t i = 0; i < tensor_bytes(to) / 4; i++)
+        data[i] = (int32_t)(i * 37 + (size_t)tensor * 11) % (end + 2) - 2;
+}
+
 /* The position of each row. */
 static const int32_t *positions_from(int64_t row)
 {
@@ -96,7 +96,7 @@ static const int32_t *positions_from(int64_t row)
 
 void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t rows)
 {
-    int params, results, of;
+    int params, results;
     must(iso_op_get(module, op, NULL, &whole->op), op);
     must(iso_op_tensors(whole->op, &params, &results), op);
     whole->n = params + results;
@@ -111,8 +111,7 @@ void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t 
         if (!tensor->data || (i >= params && !whole->expected[i]))
             die("no memory for op %s", op);
         if (i < params && tensor->dtype == ISO_I32)
-            fill_integers(tensor, i,
-                          slots_axis(whole->op, i, &of) < 0 ? 807 : places(whole->op, of));
+            fill_integers(whole->op, i, tensor);
         else if (i < params)
             fill(tensor, (unsigned)i + 1);
     }
@@ -193,6 +192,25 @@ static bool slot_is_own(const Slots *slots, const int64_t *at)
     int32_t place = index[row * slots->index->stride[0] + slot * slots->index->stride[1]];
     return place < 0 || place >= slots->n ? slots->lo == 0
                                           : place >= slots->lo && place < slots->hi;
+}
+
+static void mask(const iso_tensor *tensor, const Slots *slots, int axis, int64_t *at, char *data)
+{
+    int bytes = element_bytes(tensor);
+    if (axis == tensor->n_axes && !slot_is_own(slots, at))
+        memset(data, 0xCD, (size_t)bytes);
+    for (at[axis] = 0; axis < tensor->n_axes && at[axis] < tensor->shape[axis]; at[axis]++)
+        mask(tensor, slots, axis + 1, at, data + at[axis] * tensor->stride[axis] * bytes);
+}
+
+bool mask_slots(const Whole *whole, const iso_op *op, int tensor, int64_t row,
+                const iso_tensor *held)
+{
+    int64_t at[ISO_MAX_AXES + 1];
+    Slots slots = slots_of(whole, op, tensor, row);
+    if (slots.index && held->data)
+        mask(held, &slots, 0, at, held->data);
+    return slots.index != NULL;
 }
 
 /* Elements that are not the expected ones, or, of slots that others own, that were written. */

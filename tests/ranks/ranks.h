@@ -24,11 +24,18 @@ size_t tensor_bytes(const iso_tensor *tensor);
 void whole_open(Whole *whole, const iso_module *module, const char *op, int64_t rows);
 void whole_run(Whole *whole);
 void whole_close(Whole *whole);
+/* Indices, counts and seeds of an i32 parameter; a few are none. */
+void fill_integers(const iso_op *op, int tensor, const iso_tensor *to);
 
 /* The rank's tensors, in place in the whole's; results poisoned. */
 void rank_tensors(const Whole *whole, const iso_op *op, iso_tensor *tensors);
 /* Elements of the rank's results that are not the expected ones, bit for bit. */
 int64_t rank_differs(const Whole *whole, const iso_op *op, const iso_tensor *tensors);
+
+/* Poisons the slots of a rank's part of a result that others own; its first row is `row`. False if
+ * the result has none; with held->data NULL that is all it says. */
+bool mask_slots(const Whole *whole, const iso_op *op, int tensor, int64_t row,
+                const iso_tensor *held);
 
 iso_group *join_group(const iso_module *module, const char *where, int rank, int ranks,
                       double timeout, size_t bytes, size_t two_shot);
