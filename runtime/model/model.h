@@ -236,6 +236,7 @@ struct iso_model {
     char fault_op[128];
     bool shares_gpu; /* with other ranks, as threads of one process */
     Graph *graphs;
+    int64_t paired; /* launches that had two calls */
 };
 
 /* The layout's part of the model: ops, parts, sizes; nothing is allocated on the device. */

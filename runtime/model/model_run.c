@@ -434,6 +434,7 @@ iso_status model_run_calls(iso_model *model, const Pass *pass, int first, int en
         if (pairs && call->cache < 0 && i + 1 < end)
             status = run_pair(model, pass, i, &paired);
         i += paired;
+        model->paired += paired;
         if (status || paired)
             continue;
         status = call->cache >= 0 ? write_caches(model, pass, &i, end) : run_op(model, pass, i);

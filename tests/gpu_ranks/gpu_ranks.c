@@ -2,8 +2,8 @@
  * syncs. The others start a process per GPU. `bits`: every op in every layout of that many ranks,
  * and 10,000 repeats of each that moves something. `stress`: repeats while products run and groups
  * come and go. `kill`, `hang`: one dies or stops in mid-run. `mismatch`: one has other weights, or
- * runs another op. `comm`: they meet over NCCL. `model`: a whole model. `speed`: what a collective
- * costs.
+ * runs another op. `comm`: they meet over NCCL. `model`: a whole model. `pairs`: one on one GPU,
+ * against its calls one by one. `speed`: what a collective costs.
  *
  * usage: gpu_ranks MODE CUBIN [MOST_ROWS [GPUS [REPEATS [ISLAND]]]]
  * ISLAND: so many ranks reach each other's memory, the others through NCCL. */
@@ -335,6 +335,7 @@ static const struct Mode {
              {"mismatch", run_mismatches},
              {"comm", run_comm},
              {"model", run_model},
+             {"pairs", run_pairs},
              {"speed", run_speed}};
 
 static const struct Mode *mode_of(const char *name)

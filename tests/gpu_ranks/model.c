@@ -150,9 +150,19 @@ static void compare(Models *m, int output)
                m->layout, m->rank->rank, m->batch.rows, (unsigned long long)differ);
 }
 
+/* While faults are awaited every call is a launch of its own, and no step a graph. */
+static void expect_step(Models *m)
+{
+    iso_fault nowhere = {.op = "none of them"};
+    if (m->one == m->many)
+        must(iso_model_fault(m->one, &nowhere), "iso_model_fault");
+    run_step(m->one, m->rank->module, &m->batch, &m->expected);
+    must(iso_model_fault(m->one, NULL), "iso_model_fault");
+}
+
 static void check_step(Models *m)
 {
-    run_step(m->one, m->rank->module, &m->batch, &m->expected);
+    expect_step(m);
     run_step(m->many, m->rank->module, &m->batch, &m->have);
     m->rank->runs++;
     for (int i = 0; i < 2; i++)
@@ -206,7 +216,7 @@ static void check_packed(Models *m, int64_t most)
     for (int i = 0; i < N_ROW_COUNTS && row_counts[i] <= most; i++) {
         fill_batch(&m->batch, (int)row_counts[i], (unsigned)i + 1);
         check_step(m);
-        if (row_counts[i] == TRACED_ROWS)
+        if (row_counts[i] == TRACED_ROWS && m->one != m->many)
             check_trace(m);
     }
 }
@@ -250,6 +260,17 @@ static void say_time(const Models *m, const char *what, double begin)
         printf("  %s: %s in %.1f s\n", m->layout, what, clock_seconds() - begin);
 }
 
+static void check_rows(Models *m, int64_t most)
+{
+    double begin = clock_seconds();
+    check_packed(m, most);
+    say_time(m, "packed batches", begin);
+    check_paged(m, SEQUENCES, PROMPT);
+    if (LONG * LONG_PROMPT <= most)
+        check_paged(m, LONG, LONG_PROMPT);
+    say_time(m, "all", begin);
+}
+
 /* A layout's own result as soon as it is known: a run may be cut off before the next. */
 static void check_layout(Models *m, iso_model_config config, const char *layout, int64_t most)
 {
@@ -261,11 +282,7 @@ static void check_layout(Models *m, iso_model_config config, const char *layout,
     config.group = rank_group(m->rank, 30, m->sizes.group, 0);
     must(iso_model_load(&m->many, m->rank->module, &config), layout);
     say_time(m, "loaded", begin);
-    check_packed(m, most);
-    say_time(m, "packed batches", begin);
-    check_paged(m, SEQUENCES, PROMPT);
-    if (LONG * LONG_PROMPT <= most)
-        check_paged(m, LONG, LONG_PROMPT);
+    check_rows(m, most);
     iso_model_unload(m->many);
     iso_group_destroy(config.group);
     printf("%s: whole model, layout %s, rank %d: %llu steps, %llu of %llu halves differ\n",
@@ -274,37 +291,50 @@ static void check_layout(Models *m, iso_model_config config, const char *layout,
            (unsigned long long)(rank->compared - compared));
 }
 
+/* One rank's model, and room for what steps of it give. */
+static void models_open(Models *m, Rank *rank, int64_t most, iso_model_config *config)
+{
+    double begin = clock_seconds();
+    *m = (Models){.rank = rank, .layout = "one rank", .sizes = {.page_ranks = 1}};
+    *config = (iso_model_config){.size = sizeof *config,
+                                 .weights = "seed:7",
+                                 .max_rows = most < SEQUENCES * PROMPT ? SEQUENCES * PROMPT : most,
+                                 .max_sequences = SEQUENCES,
+                                 .max_position = most < 1024 ? 1024 : most,
+                                 .page = PAGE,
+                                 .pages = 1024,
+                                 .graph_rows = 64};
+    must(iso_model_load(&m->one, rank->module, config), "iso_model_load on one rank");
+    say_time(m, "loaded", begin);
+    batch_open(&m->batch, config->max_rows);
+    outputs_open(&m->expected, rank->module);
+    outputs_open(&m->have, rank->module);
+}
+
+static void models_close(Models *m)
+{
+    iso_model_unload(m->one);
+    for (int i = 0; i < 2; i++) {
+        free(m->expected.data[i]);
+        free(m->have.data[i]);
+    }
+    batch_close(&m->batch);
+}
+
 static void check_layouts(Rank *rank, const char *folder, int64_t most)
 {
     const Manifest *manifest = rank->module->manifest;
-    Models m = {.rank = rank, .folder = folder};
-    iso_model_config config = {.size = sizeof config,
-                               .weights = "seed:7",
-                               .max_rows = most < SEQUENCES * PROMPT ? SEQUENCES * PROMPT : most,
-                               .max_sequences = SEQUENCES,
-                               .max_position = most < 1024 ? 1024 : most,
-                               .page = PAGE,
-                               .pages = 1024,
-                               .graph_rows = 64};
-    double begin = clock_seconds();
-    m.layout = "one rank";
-    must(iso_model_load(&m.one, rank->module, &config), "iso_model_load on one rank");
-    say_time(&m, "loaded", begin);
+    Models m;
+    iso_model_config config;
     uint8_t digest[32];
+    models_open(&m, rank, most, &config);
+    m.folder = folder;
     must(iso_model_weights(m.one, digest), "iso_model_weights");
     config.digest = digest;
-    batch_open(&m.batch, config.max_rows);
-    outputs_open(&m.expected, rank->module);
-    outputs_open(&m.have, rank->module);
     for (int l = 0; l < manifest->n_layouts; l++)
         if (manifest->layouts[l].ranks == rank->ranks)
             check_layout(&m, config, manifest->layouts[l].name, most);
-    iso_model_unload(m.one);
-    for (int i = 0; i < 2; i++) {
-        free(m.expected.data[i]);
-        free(m.have.data[i]);
-    }
-    batch_close(&m.batch);
+    models_close(&m);
 }
 
 static int model_rank(int r, int ranks, void *user)
@@ -322,4 +352,22 @@ static int model_rank(int r, int ranks, void *user)
 int run_model(Task *task)
 {
     return run_ranks(task, model_rank);
+}
+
+/* Calls that share a launch, and graphs, against calls one by one. */
+int run_pairs(Task *task)
+{
+    Rank rank = open_rank(task, 0);
+    Models m;
+    iso_model_config config;
+    models_open(&m, &rank, task->most, &config);
+    m.many = m.one;
+    check_rows(&m, task->most);
+    int64_t paired = launches_paired(m.one);
+    models_close(&m);
+    printf("%s: %lld launches had two calls; against calls one by one, in %llu steps %llu of %llu "
+           "halves differ\n", rank.module->manifest->contract, (long long)paired,
+           (unsigned long long)rank.runs, (unsigned long long)rank.differ,
+           (unsigned long long)rank.compared);
+    return rank.differ != 0 || paired == 0;
 }

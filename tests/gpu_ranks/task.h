@@ -4,6 +4,7 @@
 #define TEST_GPU_TASK_H
 
 #include "device.h"
+#include "iso_model.h"
 
 typedef struct Task {
     const char *path, *where, *folder;
@@ -34,6 +35,9 @@ void repeat_open(Repeat *r, Device *d, const char *layout, int64_t rows);
 /* Calls it that often, then replays a graph of three as often, and compares every result. */
 void repeat(Rank *rank, Device *d, const char *layout, int64_t rows, int times);
 
+/* Launches of the model that had two calls. */
+int64_t launches_paired(const iso_model *model);
+
 /* Each returns 0 if all went as it should. */
 int run_stress(Task *task);
 int run_kills(Task *task);
@@ -41,6 +45,7 @@ int run_hangs(Task *task);
 int run_mismatches(Task *task);
 int run_comm(Task *task);
 int run_model(Task *task);
+int run_pairs(Task *task);
 int run_speed(Task *task);
 
 #endif
