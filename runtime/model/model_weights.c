@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_BYTES = 512, SHARE_BYTES = 4 << 20 };
+enum { NAME_BYTES = 512, SHARE_BYTES = 256 << 10, STAGE_BYTES = 32 << 20 };
 
 /* Which axis of the weight axis i of the checkpoint's tensor is. */
 static int stored_axis(const MfWeight *weight, int i)
@@ -143,26 +143,64 @@ static iso_status read_elements(const Share *from)
     return rows > share.rows && !share.status ? ISO_OK : read_rows(from, box->lo[0], box->hi[0]);
 }
 
-static iso_status read_piece(iso_model *model, const Weights *weights, Piece *piece)
+/* ---- to the device ---- */
+
+/* What is read goes to a GPU through memory that its copies reach without the driver's own copying,
+ * some rows at a time; the CPU reads into place. */
+typedef struct Stage {
+    char *data;
+    size_t bytes;
+} Stage;
+
+static int64_t piece_rows(const MfWeight *weight, const Piece *piece)
+{
+    return weight->tensor.n_axes ? piece->box.hi[0] - piece->box.lo[0] : 1;
+}
+
+static iso_status open_stage(const iso_model *model, Stage *stage)
+{
+    void *data = NULL;
+    stage->bytes = STAGE_BYTES;
+    for (int i = 0; i < model->pieces.n; i++) {
+        const Piece *piece = &model->pieces.piece[i];
+        const MfWeight *weight = &model->program.model->weights[piece->weight];
+        int64_t rows = piece_rows(weight, piece);
+        size_t row = rows ? (size_t)(box_bytes(&weight->tensor, &piece->box) / rows) : 0;
+        stage->bytes = row > stage->bytes ? row : stage->bytes;
+    }
+    iso_status status =
+        model->device.driver ? device_host_new(&model->device, stage->bytes, &data) : ISO_OK;
+    stage->data = data;
+    return status;
+}
+
+static iso_status read_part(const iso_model *model, const Weights *weights, const Piece *part,
+                            int64_t row_bytes, void *to)
+{
+    if (!model->program.model->weights[part->weight].tensor.n_axes)
+        return read_tensor(model, weights, part, -1, to);
+    return read_elements(&(Share){.model = model, .weights = weights, .piece = part,
+                                  .bytes = row_bytes, .to = to});
+}
+
+static iso_status read_piece(iso_model *model, const Weights *weights, const Stage *stage,
+                             Piece *piece)
 {
     const MfWeight *weight = &model->program.model->weights[piece->weight];
-    const Box *box = &piece->box;
-    size_t bytes = (size_t)box_bytes(&weight->tensor, box);
-    int64_t rows = weight->tensor.n_axes ? box->hi[0] - box->lo[0] : 0;
-    char *data = malloc(bytes + 1);
-    iso_status status = ISO_OK;
-    if (!data)
-        status = iso_fail(ISO_OUT_OF_MEMORY, "no memory to read weight %s", weight->name);
-    else if (rows > 0)
-        status = read_elements(&(Share){.model = model, .weights = weights, .piece = piece,
-                                        .bytes = (int64_t)bytes / rows, .to = data});
-    else if (!weight->tensor.n_axes)
-        status = read_tensor(model, weights, piece, -1, data);
-    if (!status)
-        status = device_new(&model->device, bytes, &piece->tensor.data);
-    if (!status)
-        status = device_write(&model->device, piece->tensor.data, data, bytes);
-    free(data);
+    size_t bytes = (size_t)box_bytes(&weight->tensor, &piece->box);
+    int64_t rows = piece_rows(weight, piece), done = 0;
+    int64_t row_bytes = rows ? (int64_t)bytes / rows : 0;
+    int64_t most = stage->data && row_bytes ? (int64_t)stage->bytes / row_bytes : rows;
+    iso_status status = device_new(&model->device, bytes, &piece->tensor.data);
+    for (Piece part = *piece; done < rows && !status; done += most) {
+        char *at = (char *)piece->tensor.data + done * row_bytes;
+        int64_t n = rows - done < most ? rows - done : most;
+        part.box.lo[0] = piece->box.lo[0] + done;
+        part.box.hi[0] = part.box.lo[0] + n;
+        status = read_part(model, weights, &part, row_bytes, stage->data ? stage->data : at);
+        if (!status && stage->data)
+            status = device_write(&model->device, at, stage->data, (size_t)(n * row_bytes));
+    }
     return status;
 }
 
@@ -229,9 +267,13 @@ static iso_status make_digest(iso_model *model, const Weights *weights)
 iso_status model_load_weights(iso_model *model)
 {
     Weights *weights = NULL;
+    Stage stage = {NULL, 0};
     iso_status status = weights_open(&weights, model->config.weights);
+    if (!status)
+        status = open_stage(model, &stage);
     for (int i = 0; i < model->pieces.n && !status; i++)
-        status = read_piece(model, weights, &model->pieces.piece[i]);
+        status = read_piece(model, weights, &stage, &model->pieces.piece[i]);
+    device_host_free(&model->device, stage.data);
     if (model->config.digest)
         memcpy(model->digest, model->config.digest, sizeof model->digest);
     else if (!status)

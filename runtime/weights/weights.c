@@ -316,11 +316,11 @@ static void decode_run(const WeightEntry *entry, int64_t first, int64_t n, float
 
 static void store(iso_dtype dtype, const float *from, int64_t n, unsigned char *to)
 {
+    if (dtype == ISO_F32) {
+        memcpy(to, from, 4 * (size_t)n);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
-        if (dtype == ISO_F32) {
-            memcpy(to + 4 * i, &from[i], 4);
-            continue;
-        }
         uint16_t half = dtype == ISO_BF16 ? iso_bf16_of_f32(from[i]) : iso_f16_of_f32(from[i]);
         memcpy(to + 2 * i, &half, 2);
     }

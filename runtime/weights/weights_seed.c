@@ -34,29 +34,35 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-static bool is_massive_row(uint64_t key, const WeightTensor *tensor, int64_t row)
+/* Elements of rows that are massive, times so much. */
+static void make_massive(uint64_t key, const WeightTensor *tensor, int64_t first, int64_t n,
+                         float *to)
 {
-    for (int i = 0; i < MASSIVE_ROWS; i++)
-        if ((int64_t)(mix(key + 0x51ED27u * (unsigned)(i + 1)) % (uint64_t)tensor->size[0]) == row)
-            return true;
-    return false;
+    int64_t row_elements = 1;
+    for (int i = 1; i < tensor->n_axes; i++)
+        row_elements *= tensor->size[i];
+    for (int i = 0; i < MASSIVE_ROWS; i++) {
+        uint64_t row = mix(key + 0x51ED27u * (unsigned)(i + 1)) % (uint64_t)tensor->size[0];
+        int64_t lo = (int64_t)row * row_elements - first, hi = lo + row_elements;
+        bool again = false;
+        for (int k = 0; k < i; k++)
+            again |= mix(key + 0x51ED27u * (unsigned)(k + 1)) % (uint64_t)tensor->size[0] == row;
+        for (int64_t at = lo < 0 ? 0 : lo; at < hi && at < n && !again; at++)
+            to[at] *= 1000.0f;
+    }
 }
 
 void weights_seeded(uint64_t seed, const WeightTensor *tensor, int64_t first, int64_t n, float *to)
 {
     uint64_t key = key_of(seed, tensor->name);
     bool norm = strstr(tensor->name, "norm"), bias = ends_with(tensor->name, "bias");
-    bool massive = ends_with(tensor->name, "layers.1.mlp.down_proj.weight");
     float scale = norm || bias ? 0.1f : 1.0f;
     if (!norm && !bias && tensor->fan_in > 0)
         scale = (float)sqrt(1.0 / (double)tensor->fan_in);
-    int64_t row_elements = 1;
-    for (int i = 1; i < tensor->n_axes; i++)
-        row_elements *= tensor->size[i];
-    for (int64_t i = 0; i < n; i++) {
-        float x = normal(mix(key + (uint64_t)(first + i) * 0x9E3779B97F4A7C15ull)) * scale;
-        if (massive && is_massive_row(key, tensor, (first + i) / row_elements))
-            x *= 1000.0f;
-        to[i] = norm ? 1.0f + x : x;
-    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = normal(mix(key + (uint64_t)(first + i) * 0x9E3779B97F4A7C15ull)) * scale;
+    if (ends_with(tensor->name, "layers.1.mlp.down_proj.weight"))
+        make_massive(key, tensor, first, n, to);
+    for (int64_t i = 0; i < n && norm; i++)
+        to[i] += 1.0f;
 }
