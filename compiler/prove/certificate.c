@@ -14,7 +14,8 @@ const char *const certificate_trusted[] = {
     "memory order: warps ran in a seeded order, clusters one after another; races are looked for "
     "between warps, not lanes",
     "CTAs that did not run: block indices reach only addresses, bounds and tiles",
-    "exp2 and its short forms give no -0: computed for every f32",
+    "exp2 and its short forms give no -0: computed for every f32; weights of rounded maxima are "
+    "numbers: for every score, beside eight of the maxima",
     "choices: each row in the order that its scores have, of which ranks and no more are compared",
     "branches on whether values are numbers: each way ran, not each way of every block",
     "terms are 55-bit hashes, a step's members a sum modulo 2^61 - 1",

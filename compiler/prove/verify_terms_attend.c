@@ -1,6 +1,8 @@
 /* `attend` on terms, as clause 6.13 has it: row by row, split by split, block by block. */
 #include "verify_terms_impl.h"
 
+#include "ptx/tests.h"
+
 #include <string.h>
 
 enum { GROUP = 16, LANES = 4, RUN = 2, PARTS = 4 };
@@ -101,6 +103,10 @@ static u64 near_zero(const Attending *a, u64 r)
     return p;
 }
 
+/* Of scores not above a multiple of 8 by more than 4: a normal number, or the greatest one where m
+ * is NaN (tests/ptx/README.md). */
+#define TERM_NUMBER (TERM_RESULT | TERM_NO_SIGN)
+
 static u64 rounded_weight(const Attending *a, u64 u, u64 m)
 {
     if (a->attend->exp2 == FN_EX2)
@@ -110,7 +116,10 @@ static u64 rounded_weight(const Attending *a, u64 u, u64 m)
                              ptx_term_const(a->attend->inverse));
     u64 v = terms_binary(PTX_MAX, u, least), t = fused(v, by(a), base);
     u64 r = fused(v, by(a), terms_binary(PTX_SUB, base, t));
-    return rounded_raise(near_zero(a, r), t);
+    u64 raised = rounded_raise(near_zero(a, r), t);
+    if (a->terms->setup.tests)
+        ptx_tests_know(a->terms->setup.tests, raised, TERM_NUMBER);
+    return raised | (a->terms->setup.tests ? TERM_NUMBER : 0);
 }
 
 /* What is absent leaves the other as it is. */

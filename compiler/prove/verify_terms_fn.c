@@ -148,7 +148,7 @@ u64 terms_function(Terms *t, FnId fn, const u64 *args)
         return TERM_POISON;
     u64 term = apply(t->function[fn], args[0]);
     if (t->setup.tests && has_no_sign(fn)) {
-        ptx_tests_no_sign(t->setup.tests, term);
+        ptx_tests_know(t->setup.tests, term, TERM_NO_SIGN);
         term |= TERM_NO_SIGN;
     }
     return term;

@@ -100,6 +100,13 @@ static void trace(PtxTrace *to, const PtxInst *i, const u64 *args, int n, u64 te
     vec_push(to->arena, &to->nodes, *node);
 }
 
+/* A product of f32, or a number raised by its exponent, may be a function's last operation. */
+static bool ends_function(const PtxInst *i, u64 term)
+{
+    return i->op == PTX_MUL ? (term & TERM_RESULT) != 0
+                            : i->op == PTX_ADD && i->type == PTX_T_S32;
+}
+
 static void node(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
 {
     u64 args[PTX_TRACE_ARGS];
@@ -111,7 +118,7 @@ static void node(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
         trace(c->launch->trace, i, args, n, term);
     if (c->launch->choices)
         ptx_choice_note(c, w, i, l, args, n, term);
-    if (c->launch->tests && i->op == PTX_MUL && term & TERM_RESULT)
+    if (c->launch->tests && ends_function(i, term))
         term |= ptx_tests_flags(c->launch->tests, term);
     set_whole(w, &i->args[0], l, term);
 }

@@ -54,9 +54,9 @@ static u64 key_of(u64 term, u32 mask)
     return scatter(term ^ (u64)mask << 40) | 1;
 }
 
-void ptx_tests_no_sign(PtxTests *t, u64 term)
+void ptx_tests_know(PtxTests *t, u64 term, u64 flags)
 {
-    remember(t, key_of(term & TERM_HASH, 1), TERM_NO_SIGN);
+    remember(t, key_of(term & TERM_HASH, 1), flags);
 }
 
 u64 ptx_tests_flags(const PtxTests *t, u64 term)

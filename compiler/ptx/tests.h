@@ -20,8 +20,9 @@ typedef struct PtxTests {
     i64 zeros;    /* products with +0 that rested on that */
 } PtxTests;
 
-/* Terms known to have no sign, by a theorem on the function that gave them. */
-void ptx_tests_no_sign(PtxTests *tests, u64 term);
+/* What is known of a term's value by a theorem on the function that gave it: TERM_NO_SIGN,
+ * TERM_RESULT. */
+void ptx_tests_know(PtxTests *tests, u64 term, u64 flags);
 u64 ptx_tests_flags(const PtxTests *tests, u64 term);
 
 /* The terms of an instruction that tests values, or joins tests; false: it is none. */

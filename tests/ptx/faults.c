@@ -221,6 +221,21 @@ static const Fault slot_faults[] = {
      "if (code[j] & ISO_SLOTS_FIRST) {", "if (code[j] & ISO_SLOTS_FIRST && !acc.any) {"},
 };
 
+#define ROUNDED_FILE "iso_rounded.cuh"
+#define ROUNDED "rounded_sinks", "whole", 1, "iso_attend<Op>"
+
+/* Rounded maxima: tried with tests/ptx/rounded.iso. */
+static const Fault rounded_faults[] = {
+    {"what is left of an exponent is rounded twice", ROUNDED, ROUNDED_FILE,
+     "r = iso_fma(v, by, iso_sub(base, t));", "r = iso_add(iso_mul(v, by), iso_sub(base, t));"},
+    {"low scores have no floor", ROUNDED, ROUNDED_FILE,
+     "v = iso_max(u, iso_rounded_least(m, inverse));", "v = u;"},
+    {"a maximum is rounded to another multiple", ROUNDED, ROUNDED_FILE,
+     "iso_sub(iso_add(x, 0x1.8p26f), 0x1.8p26f);", "iso_sub(iso_add(x, 0x1.8p25f), 0x1.8p25f);"},
+    {"a weight is raised by another bit", ROUNDED, ROUNDED_FILE, "shl.b32 n, %1, 23;",
+     "shl.b32 n, %1, 22;"},
+};
+
 /* Those that show only where a CTA goes on to another tile. */
 static const Fault later_faults[] = {
     {"what waits leaves to another row", LATER, LEAVE_FILE, "at, left & 1, first);",
@@ -380,6 +395,7 @@ static const List lists[] = {
     {"top", choice_faults, sizeof choice_faults, false},
     {"noise", draw_faults, sizeof draw_faults, false},
     {"slots", slot_faults, sizeof slot_faults, false},
+    {"rounded", rounded_faults, sizeof rounded_faults, false},
     {"", faults, sizeof faults, true},
 };
 

@@ -1,4 +1,5 @@
 /* The scalar functions: what people rely on, and their error against libm in double. */
+#include "device/iso_rounded.cuh"
 #include "device/iso_short.cuh"
 
 #include <check.h>
@@ -65,6 +66,24 @@ START_TEST(test_exponentials_have_no_sign)
         IsoU32 bits = BITS(iso_exp2(x)) | BITS(iso_exp2_d6(x)) | BITS(iso_exp2_d3(x));
         bits |= BITS(iso_ex2(x));
         ck_assert_msg(bits >> 31 == 0, "%#x", u);
+    }
+}
+END_TEST
+
+/* The same of weights of rounded maxima: of all scores that a maximum may be of. */
+START_TEST(test_rounded_weights_are_numbers)
+{
+    static const IsoU32 most[] = {0, 0x41000000, 0xc1000000, 0x42d00000, 0xc47a0000,
+                                  0x47800000, 0xca800000, 0x4a800000, 0x7fffffff};
+    enum { MAXIMA = sizeof most / sizeof *most };
+    int degree = _i / MAXIMA ? 6 : 3;
+    IsoF32 m = iso_bits_f32(most[_i % MAXIMA]), by = 0.12751743f;
+    for (IsoU32 u = 0; u < 0xFFFFFF00u; u += 24091) {
+        IsoF32 x = iso_bits_f32(u);
+        if (m == m && !(iso_rounded_most(iso_mul(x, by)) <= m))
+            continue;
+        IsoU32 bits = BITS(iso_rounded_weight(x, by, iso_div(1.0f, by), m, degree));
+        ck_assert_msg(bits < 0x7f800000, "%#x", u);
     }
 }
 END_TEST
@@ -316,6 +335,7 @@ Suite *fn_suite(void)
     tcase_add_test(t, test_nan);
     tcase_add_test(t, test_tanh_is_odd_and_bounded);
     tcase_add_test(t, test_exponentials_have_no_sign);
+    tcase_add_loop_test(t, test_rounded_weights_are_numbers, 0, 18);
     tcase_add_test(t, test_pair);
     tcase_add_test(t, test_short_weight);
     tcase_add_test(t, test_short_join);
