@@ -181,18 +181,21 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
 #pragma unroll 1
         for (int block = range_lo() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
              block < range_hi();) {
-            bool after = false, there = false, mixed, odd;
+            bool after = false, there = false, odd;
             do {
-                mixed = is_mixed(block);
+                bool mixed = is_mixed(block);
                 odd = edge_block(block, after, mixed);
-                int whole = range_all_hi() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
                 block += ISO_ATTEND_BLOCK;
+                if (mixed) {
+                    break;
+                }
 #pragma unroll 1
-                for (; !mixed && block < whole; block += ISO_ATTEND_BLOCK) {
+                for (; block + ISO_ATTEND_BLOCK <= range_all_hi(); block += ISO_ATTEND_BLOCK) {
                     next_block(block, there);
                 }
+                odd = false;
                 after = true;
-            } while (!mixed && block < range_hi());
+            } while (block < range_hi());
             if (block >= range_hi()) {
                 release_queries();
             }
