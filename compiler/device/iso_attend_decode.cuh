@@ -20,6 +20,8 @@
 enum {
     ISO_DECODE_WINDOW = ISO_ATTEND_THREADS, // a token for each thread
     ISO_DECODE_NOWHERE = -1,                // in place of a key that is not loaded
+    ISO_DECODE_STATE = 4480,                // bytes of IsoDecodeShared without its keys' places
+    ISO_DECODE_MOST = 228 * 1024,           // of a multiprocessor, 1024 of them lost by each CTA
 };
 
 template <class Op> struct IsoDecodePlan {
@@ -29,8 +31,15 @@ template <class Op> struct IsoDecodePlan {
         Plan::k_bytes > Plan::v_bytes ? Plan::k_bytes : Plan::v_bytes;
     // Queries lie there until they are in registers, weights after.
     static constexpr int p_bytes = Plan::p_bytes > Plan::q_bytes ? Plan::p_bytes : Plan::q_bytes;
-    static constexpr int shared_bytes = stages * stage_bytes + p_bytes;
+    // The state lies in the memory that the launch asks for: static memory is padded as far as any
+    // kernel of the module has its own aligned, and then a second CTA has no room.
+    static constexpr int p_at = stages * stage_bytes, state_at = p_at + p_bytes;
+    static constexpr int state_bytes = ISO_DECODE_STATE + (Op::ahead + 1) * ISO_ATTEND_BLOCK * 8;
+    static constexpr int shared_bytes = state_at + state_bytes;
+    static constexpr int resident = Op::depth <= 128 && Op::width <= 128 ? 2 : 1;
     static constexpr int root = Op::width + 4; // floats of a row's root: values, maximum, sum, 0, 0
+
+    static_assert(resident * (shared_bytes + 1024) <= ISO_DECODE_MOST, "room for as many CTAs");
 };
 
 template <class Op> struct IsoDecodeShared {
@@ -45,6 +54,11 @@ template <class Op> struct IsoDecodeShared {
     int last;
     unsigned drawn;
 };
+
+template <class Op> ISO_INLINE IsoDecodeShared<Op> &iso_decode_state(unsigned char *dynamic) {
+    static_assert(sizeof(IsoDecodeShared<Op>) <= IsoDecodePlan<Op>::state_bytes, "state");
+    return *(IsoDecodeShared<Op> *)(dynamic + IsoDecodePlan<Op>::state_at);
+}
 
 // The values of all threads up to this one, joined; *all: of all threads. Values are not negative.
 template <bool Max> ISO_INLINE int iso_decode_scan(int x, int *sums, int *all) {
@@ -539,9 +553,9 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
 template <class Op> ISO_INLINE void iso_attend_decode(const IsoAttendArgs &args) {
     using Deep = IsoDecodePlan<Op>;
     extern __shared__ unsigned char iso_dynamic[];
-    __shared__ IsoDecodeShared<Op> shared;
+    IsoDecodeShared<Op> &shared = iso_decode_state<Op>(iso_dynamic);
     iso_grid_begin();
-    unsigned ring = iso_shared(iso_dynamic), p = ring + Deep::stages * Deep::stage_bytes;
+    unsigned ring = iso_shared(iso_dynamic), p = ring + Deep::p_at;
     int chunks = (args.group + args.tile_group - 1) / args.tile_group;
     int live = args.rows_dev ? *args.rows_dev : args.rows;
     IsoAttendDecode<Op> body{

@@ -138,9 +138,9 @@ template <class Op>
 ISO_INLINE void iso_attend_parts(const IsoAttendArgs &args, const IsoAttendCut &cut) {
     using Deep = IsoDecodePlan<Op>;
     extern __shared__ unsigned char iso_dynamic[];
-    __shared__ IsoDecodeShared<Op> shared;
+    IsoDecodeShared<Op> &shared = iso_decode_state<Op>(iso_dynamic);
     iso_grid_begin();
-    unsigned ring = iso_shared(iso_dynamic), p = ring + Deep::stages * Deep::stage_bytes;
+    unsigned ring = iso_shared(iso_dynamic), p = ring + Deep::p_at;
     int chunks = (args.group + args.tile_group - 1) / args.tile_group;
     int live = args.rows_dev ? *args.rows_dev : args.rows;
     IsoAttendParts<Op> body{

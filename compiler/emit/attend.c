@@ -2,6 +2,7 @@
 #include "emit_impl.h"
 
 enum { THREADS = 128, PITCH = 8 /* elements between lines in shared memory */ };
+enum { DECODE_STATE = 4480, PLACE = 8 };
 enum { WGMMA_THREADS = 384, WGMMA_STATE = 3072, PANEL = 64 /* elements of a swizzled line */ };
 
 static const char *truth(bool x)
@@ -71,7 +72,7 @@ static i64 larger(i64 a, i64 b)
 }
 
 /* IsoAttendPlan::shared_bytes: queries, a block of keys, one of values, the weights. For decode
- * IsoDecodePlan's: a ring of blocks; queries or weights. */
+ * IsoDecodePlan's: a ring of blocks; queries or weights; state, keys' places. */
 static i64 shared_bytes(const AttendKernel *a)
 {
     i64 rows = 16 * a->row_tiles, depth = a->depth + PITCH, width = a->width + PITCH;
@@ -80,7 +81,8 @@ static i64 shared_bytes(const AttendKernel *a)
         return 0;
     if (a->choice == ATTEND_DECODE || a->choice == ATTEND_PARTS)
         return 2 * ((2 * a->ahead + 1) * ATTEND_BLOCK * larger(depth, width) +
-                    rows * larger(depth, weights));
+                    rows * larger(depth, weights)) +
+               DECODE_STATE + (a->ahead + 1) * ATTEND_BLOCK * PLACE;
     return 2 * (rows * depth + ATTEND_BLOCK * (depth + width) + rows * weights);
 }
 
