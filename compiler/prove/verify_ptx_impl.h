@@ -145,6 +145,22 @@ typedef struct PtxTrial {
 /* Runs a launch as it was prepared, with an op of any module of the cubin (verify_ptx_job.c). */
 iso_status verify_ptx_start(PtxTrial *trial, const iso_op *op);
 
+/* ---- tiles of a product (verify_ptx_tiles.c) */
+
+static inline bool verify_ptx_is_gemm(const PtxTrial *trial)
+{
+    return trial->spec->family == MF_GEMM;
+}
+/* Of every group the first, the last and one between, in trial->tile. */
+void verify_ptx_choose_tiles(PtxTrial *trial);
+bool verify_ptx_wanted(void *trial, const u32 cta[3]);
+/* So many that a CTA has what it should have. */
+int verify_ptx_multiprocessors(const PtxTrial *trial);
+/* Of the whole grid. */
+i64 verify_ptx_tiles(const PtxTrial *trial);
+/* How many elements of all results the CTAs that run should write. */
+i64 verify_ptx_outputs(const PtxTrial *trial);
+
 /* ---- terms (verify_ptx_prove.c) */
 
 /* Before the machine runs: NULL where the op's terms cannot be written, which the outcome says. */
@@ -202,6 +218,13 @@ i64 verify_ptx_group_area(const PtxTrial *trial, bool (*chosen)(const PtxTrial *
 static inline i64 verify_ptx_flat(const PtxTensor *t, i64 at)
 {
     return at % t->pitch < t->line ? at / t->pitch * t->line + at % t->pitch : -1;
+}
+
+static inline u64 verify_ptx_scatter(u64 x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
 }
 
 enum { PTX_INPUT_PARAM = 1, PTX_INPUT_ROOTS = 1000 }; /* of parameter 0; of rank 0's roots */

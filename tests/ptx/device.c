@@ -103,8 +103,14 @@ static void launch(Device *d, PtxTrial *t)
         if (d->pins.pin(t->place.maps.map.v[i], t->place.maps.size.v[i], REGISTER_MAPPED))
             fail("memory cannot be pinned");
     iso_status status = verify_ptx_start(t, op);
-    if (d->pins.sync())
+    int error = d->pins.sync();
+    if (error) {
+        fprintf(stderr, "%s %s %s phase %d uneven %d: error %d\n", t->op->op->name,
+                t->op->layout->name,
+                t->worker->module->manifest->kernels[t->spec->kernel].name, (int)t->job->phase,
+                t->job->uneven, error);
         fail("the device failed");
+    }
     d->refused += status != ISO_OK;
     d->launches++;
     for (int i = 0; i < t->place.maps.map.n; i++)
