@@ -138,6 +138,7 @@ typedef struct PtxTrial {
     PtxKeys *keys;        /* ATTEND */
     PtxGroups *groups;    /* grouped GEMM */
     iso_run run;          /* as it was passed */
+    int32_t *none_live;   /* 0, for a call without live rows */
     int n_tiles;
     i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
 } PtxTrial;
