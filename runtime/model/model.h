@@ -117,6 +117,7 @@ iso_status device_write(const Device *device, void *to, const void *from, size_t
 iso_status device_read(const Device *device, void *to, const void *from, size_t bytes);
 /* In order on the stream; host memory is device_host_new's, or the stream is synchronised first. */
 iso_status device_copy(const Device *device, void *to, const void *from, size_t bytes);
+iso_status device_fill(const Device *device, void *to, unsigned char value, size_t bytes);
 iso_status device_rows(const Device *device, const RowCopy *copy);
 iso_status device_sync(const Device *device);
 

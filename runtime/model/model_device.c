@@ -129,6 +129,17 @@ iso_status device_copy(const Device *device, void *to, const void *from, size_t 
                         "cuMemcpyAsync");
 }
 
+iso_status device_fill(const Device *device, void *to, unsigned char value, size_t bytes)
+{
+    const Driver *driver = device->driver;
+    if (driver && bytes)
+        return driver_check(
+            driver, driver->memset_async((uintptr_t)to, value, bytes, device->stream),
+            "cuMemsetD8Async");
+    memset(to, value, bytes);
+    return ISO_OK;
+}
+
 static void copy_rows(const RowCopy *copy)
 {
     for (int64_t i = 0; i < copy->rows; i++) {

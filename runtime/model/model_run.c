@@ -437,7 +437,11 @@ iso_status model_run_calls(iso_model *model, const Pass *pass, int first, int en
         model->paired += paired;
         if (status || paired)
             continue;
-        status = call->cache >= 0 ? write_caches(model, pass, &i, end) : run_op(model, pass, i);
+        if (model->trace && call->cache < 0)
+            status = model_trace_ready(model, pass, i);
+        if (!status)
+            status = call->cache >= 0 ? write_caches(model, pass, &i, end)
+                                      : run_op(model, pass, i);
         if (!status && call->cache < 0 && model->fault.op)
             status = model_fault_call(model, pass, i);
         if (!status && call->cache < 0 && model->trace)

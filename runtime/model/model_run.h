@@ -34,6 +34,8 @@ void table_fill(const MfTable *table, iso_dtype dtype, int64_t positions, int64_
 
 /* ---- traces (model_trace.c) ------------------------------------------------------------------ */
 
+/* Before a call that is traced. */
+iso_status model_trace_ready(iso_model *model, const Pass *pass, int call);
 /* Writes what a call gave, and before that spoils it, if that is asked. */
 iso_status model_trace_call(iso_model *model, const Pass *pass, int call);
 iso_status model_fault_call(iso_model *model, const Pass *pass, int call);

@@ -165,29 +165,147 @@ static void describe(const iso_model *model, int call, int result, const Given *
     record->row_bytes = (int64_t)given->row_bytes;
 }
 
+/* ---- slots ----
+ * Where ranks share out what a token's slots stand at, a rank's part has all slots and its own
+ * values in some. Elements are filled with bits that no op gives before the call; slots that have
+ * nothing else afterwards are not here. */
+
+enum { UNWRITTEN = 0xFF }; /* 0xFFFF and 0xFFFFFFFF are NaNs, and not the one that ops give */
+
+static bool is_slots_of(const MfTensor *tensor, int axis, int atom)
+{
+    return tensor->axes[axis].n == 1 && tensor->axes[axis].atom[0] == atom;
+}
+
+/* Whether the op is told where that kind of slot stands. */
+static bool knows_places(const MfOp *op, int atom)
+{
+    for (int i = 0; i < op->n_params; i++)
+        for (int a = 1; op->tensors[i].dtype == ISO_I32 && a < op->tensors[i].n_axes; a++)
+            if (is_slots_of(&op->tensors[i], a, atom))
+                return true;
+    return false;
+}
+
+/* The axis of a result that is slots of which this rank has some; 0: none is. */
+static int shared_slots(const iso_model *model, int call, int result)
+{
+    const iso_op *op = model->ops[model->program.calls[call].statement].op;
+    const Manifest *manifest = model->program.manifest;
+    int index = op->op->n_params + result;
+    const MfTensor *tensor = &op->op->tensors[index];
+    const MfPart *part = op->at->held[index] ? &op->at->held[index][op->rank]
+                                             : &op->at->parts[op->rank];
+    for (int a = 1; a < tensor->n_axes && tensor->dtype != ISO_I32; a++) {
+        int atom = tensor->axes[a].atom[0], of = manifest->atoms[atom].slots_of;
+        if (of >= 0 && is_slots_of(tensor, a, atom) && knows_places(op->op, atom) &&
+            part->hi[of] - part->lo[of] < manifest->atoms[of].size)
+            return a;
+    }
+    return 0;
+}
+
+iso_status model_trace_ready(iso_model *model, const Pass *pass, int call)
+{
+    int statement = model->program.calls[call].statement;
+    iso_status status = ISO_OK;
+    for (int i = 0; i < model->program.model->statements[statement].n_results && !status; i++) {
+        Given given;
+        if (!shared_slots(model, call, i))
+            continue;
+        status = given_by(model, pass, call, i, &given);
+        if (!status)
+            status = device_fill(&model->device, given.data, UNWRITTEN,
+                                 (size_t)(given.box.hi[0] - given.box.lo[0]) * given.row_bytes);
+    }
+    return status;
+}
+
+/* Rows as one slot has them: runs of `bytes`, `stride` apart, `n` in a row. */
+typedef struct SlotRuns {
+    size_t first, bytes, stride;
+    int n;
+} SlotRuns;
+
+static SlotRuns runs_of(const TraceRecord *record, int axis, int64_t slot)
+{
+    SlotRuns runs = {.bytes = (size_t)record->element_bytes, .n = 1};
+    for (int a = axis + 1; a < record->n_axes; a++)
+        runs.bytes *= (size_t)(record->hi[a] - record->lo[a]);
+    for (int a = 0; a < axis; a++)
+        runs.n *= (int)(record->hi[a] - record->lo[a]);
+    runs.stride = runs.bytes * (size_t)(record->hi[axis] - record->lo[axis]);
+    runs.first = runs.bytes * (size_t)(slot - record->lo[axis]);
+    return runs;
+}
+
+/* The slot of a row, put together; false if nothing wrote it. */
+static bool take_slot(const SlotRuns *runs, const char *row, char *to)
+{
+    bool written = false;
+    for (int i = 0; i < runs->n; i++)
+        memcpy(to + (size_t)i * runs->bytes, row + runs->first + (size_t)i * runs->stride,
+               runs->bytes);
+    for (size_t i = 0; i < (size_t)runs->n * runs->bytes; i++)
+        written |= (unsigned char)to[i] != UNWRITTEN;
+    return written;
+}
+
+/* ---- records ---- */
+
+static void write_record(FILE *file, const TraceRecord *record, const TraceRow *rows,
+                         const char *data)
+{
+    size_t bytes = (size_t)(record->rows * record->row_bytes);
+    fwrite(record, sizeof *record, 1, file);
+    fwrite(rows, sizeof *rows, (size_t)record->rows, file);
+    fwrite(data, 1, bytes, file);
+    fwrite(&(int64_t){0}, 1, (8 - bytes % 8) % 8, file);
+}
+
+/* A record for each slot, of the rows that have it here; `scratch` has room for all. */
+static void write_slots(FILE *file, const TraceRecord *all, int axis, const TraceRow *rows,
+                        const char *data, TraceRow *here, char *scratch)
+{
+    for (int64_t slot = all->lo[axis]; slot < all->hi[axis]; slot++) {
+        TraceRecord record = *all;
+        SlotRuns runs = runs_of(all, axis, slot);
+        record.lo[axis] = slot;
+        record.hi[axis] = slot + 1;
+        record.row_bytes = (int64_t)((size_t)runs.n * runs.bytes);
+        record.rows = 0;
+        for (int64_t i = 0; i < all->rows; i++)
+            if (take_slot(&runs, data + i * all->row_bytes,
+                          scratch + record.rows * record.row_bytes))
+                here[record.rows++] = rows[i];
+        write_record(file, &record, here, scratch);
+    }
+}
+
 static iso_status write_result(iso_model *model, const Pass *pass, int call, int result)
 {
     Given given;
     TraceRecord record;
+    int axis = shared_slots(model, call, result);
     iso_status status = given_by(model, pass, call, result, &given);
     if (status)
         return status;
     describe(model, call, result, &given, &record);
-    size_t bytes = (size_t)record.rows * given.row_bytes;
-    char *data = malloc(bytes + 1);
-    if (!data)
-        return iso_fail(ISO_OUT_OF_MEMORY, "no memory for a trace");
+    size_t n = (size_t)record.rows, bytes = n * given.row_bytes;
+    char *data = malloc(2 * bytes + 1);
+    TraceRow *rows = malloc((2 * n + 1) * sizeof *rows);
     FILE *file = model->trace->file;
-    status = device_read(&model->device, data, given.data, bytes);
-    fwrite(&record, sizeof record, 1, file);
-    for (int64_t i = 0; i < record.rows; i++) {
-        TraceRow row =
-            row_of(model, pass, call >= model->program.tail, given.box.lo[0] + i);
-        fwrite(&row, sizeof row, 1, file);
-    }
-    fwrite(data, 1, bytes, file);
-    fwrite(&(int64_t){0}, 1, (8 - bytes % 8) % 8, file);
+    status = data && rows ? device_read(&model->device, data, given.data, bytes)
+                          : iso_fail(ISO_OUT_OF_MEMORY, "no memory for a trace");
+    for (size_t i = 0; i < n && !status; i++)
+        rows[i] = row_of(model, pass, call >= model->program.tail,
+                         given.box.lo[0] + (int64_t)i);
+    if (!status && axis)
+        write_slots(file, &record, axis - 1, rows, data, rows + n, data + bytes);
+    else if (!status)
+        write_record(file, &record, rows, data);
     free(data);
+    free(rows);
     if (!status && ferror(file))
         status = iso_fail(ISO_FILE, "%s: writing failed", model->trace->path);
     return status;
@@ -224,14 +342,18 @@ static int64_t element_at(const iso_model *model, const Given *given, int64_t in
     return index ? -1 : at;
 }
 
-static iso_status flip(iso_model *model, char *element)
+/* Not where a traced slot is another rank's. */
+static iso_status flip(iso_model *model, char *element, int bytes)
 {
-    unsigned char low = 0;
+    static const unsigned char unwritten[4] = {UNWRITTEN, UNWRITTEN, UNWRITTEN, UNWRITTEN};
+    unsigned char value[4] = {0};
     iso_status status = device_sync(&model->device);
     if (!status)
-        status = device_read(&model->device, &low, element, 1);
-    low ^= 1;
-    return status ? status : device_write(&model->device, element, &low, 1);
+        status = device_read(&model->device, value, element, (size_t)bytes);
+    if (status || !memcmp(value, unwritten, (size_t)bytes))
+        return status;
+    value[0] ^= 1;
+    return device_write(&model->device, element, value, 1);
 }
 
 iso_status model_fault_call(iso_model *model, const Pass *pass, int call)
@@ -251,7 +373,7 @@ iso_status model_fault_call(iso_model *model, const Pass *pass, int call)
         if (at.sequence == fault->sequence && at.position == fault->position)
             status = flip(model, given.data +
                                      (size_t)(row - given.box.lo[0]) * given.row_bytes +
-                                     (size_t)element * (size_t)bytes);
+                                     (size_t)element * (size_t)bytes, bytes);
     }
     return status;
 }

@@ -2,7 +2,8 @@
  * Ownership: plain values. A file is TRACE_MAGIC, then records; numbers are this machine's.
  *
  * A record is a TraceRecord, `rows` TraceRows, and the rows' elements, row_bytes each, filled up to
- * a multiple of 8 bytes. */
+ * a multiple of 8 bytes. A row may lie in several records: of slots that ranks share, each has its
+ * own. */
 #ifndef ISO_TRACE_H
 #define ISO_TRACE_H
 
