@@ -294,12 +294,25 @@ void check_op_values(Checker *c, int index)
 
 /* ---- what nothing uses ----------------------------------------------------------------------- */
 
+/* Indices without a use in a value say whose the slots of other parameters are (9.7). */
+static bool tells_slots(const Checker *c, int index, const Symbol *s)
+{
+    const Op *op = &c->contract->ops[index];
+    if (s->kind != SYMBOL_PARAM || s->index_of <= 0 || op->params[s->index].n_axes != 2)
+        return false;
+    u64 slots = bit(c->contract->axes[op->params[s->index].axes[1]].atom);
+    for (int i = 0; i < op->n_params; i++)
+        if (i != s->index && op->params[i].mask & slots)
+            return true;
+    return false;
+}
+
 void check_op_unused(Checker *c, int index)
 {
     const Symbols *symbols = &c->ops[index].symbols;
     for (int i = 0; i < symbols->n; i++) {
         const Symbol *s = &symbols->v[i];
-        if (s->used || s->kind == SYMBOL_RESULT)
+        if (s->used || s->kind == SYMBOL_RESULT || tells_slots(c, index, s))
             continue;
         Diag *d = diag_add(c->diags, DIAG_UNUSED, s->name.span, "%s '%.*s' is never used",
                            s->kind == SYMBOL_PARAM ? "parameter" : "local", STR_FMT(s->name.text));

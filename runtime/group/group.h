@@ -22,6 +22,18 @@ typedef struct Copy {
     size_t width, rows, to_pitch, from_pitch;
 } Copy;
 
+/* `width` bytes of each slot of each token that stands in [lo, hi) of `all`; one that stands
+ * nowhere stands at 0. Strides are in bytes. No tokens: nothing. */
+typedef struct Pick {
+    char *to;
+    const char *from;
+    const int32_t *index;
+    int64_t to_token, to_slot, from_token, from_slot, index_token, index_slot;
+    int64_t tokens, slots;
+    size_t width;
+    int32_t all, lo, hi;
+} Pick;
+
 typedef struct Plane Plane;
 typedef struct GroupPlan GroupPlan;
 
@@ -74,6 +86,7 @@ typedef struct PlaneKind {
     iso_status (*sync)(Plane *plane, uint32_t tag, const Parcels *parcels, void *stream);
     /* What is written must not overlap what is read. */
     iso_status (*copy)(Plane *plane, const Copy *copies, int n, void *stream);
+    iso_status (*pick)(Plane *plane, const Pick *pick, void *stream);
     void (*failure)(Plane *plane, PlaneFailure *failure);
 } PlaneKind;
 

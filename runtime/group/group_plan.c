@@ -18,39 +18,6 @@ typedef struct Need {
     size_t held, phase; /* bytes of the most that a rank has */
 } Need;
 
-static bool has_atom(const MfTensor *tensor, int atom)
-{
-    for (int i = 0; i < tensor->n_axes; i++)
-        for (int k = 0; k < tensor->axes[i].n; k++)
-            if (tensor->axes[i].atom[k] == atom)
-                return true;
-    return false;
-}
-
-/* Boxes have all of a token's slots; whose they are, indices say. What has slots of several ranks
- * is not brought together yet. */
-static iso_status own_slots(const iso_op *op, iso_phase phase, int tensor, int rank)
-{
-    const Manifest *manifest = op->module->manifest;
-    const MfTensor *declared = &op->op->tensors[tensor];
-    const MfPart *need = phase == ISO_PHASE_JOIN ? op->at->join_parts : op->at->parts;
-    const MfPart *held = op->at->held[tensor];
-    for (int a = 0; held && declared->dtype != ISO_I32 && a < manifest->n_atoms; a++) {
-        int of = manifest->atoms[a].slots_of;
-        const MfPart *from = tensor < op->op->n_params ? held : need;
-        const MfPart *to = tensor < op->op->n_params ? need : held;
-        if (of < 0 || !has_atom(declared, a) || has_atom(declared, of) ||
-            (to[rank].lo[of] >= from[rank].lo[of] && to[rank].hi[of] <= from[rank].hi[of]))
-            continue;
-        return iso_fail(ISO_UNSUPPORTED,
-                        "op %s, layout %s: tensor %s has slots of several ranks, which no movement "
-                        "brings together yet; sum them at their places, sum(%s at %s ...)",
-                        op->op->name, op->layout->name, declared->name, manifest->atoms[a].name,
-                        manifest->atoms[of].name);
-    }
-    return ISO_OK;
-}
-
 static iso_status compare_need(const iso_op *op, iso_phase phase, int tensor, int64_t rows,
                                Need *need)
 {
@@ -61,8 +28,6 @@ static iso_status compare_need(const iso_op *op, iso_phase phase, int tensor, in
         iso_status status = held_box(op, r, tensor, rows, &held);
         if (!status)
             status = phase_box(op, phase, r, tensor, rows, &wanted);
-        if (!status)
-            status = own_slots(op, phase, tensor, r);
         if (status)
             return status;
         size_t have = (size_t)box_bytes(declared, &held);
@@ -75,22 +40,41 @@ static iso_status compare_need(const iso_op *op, iso_phase phase, int tensor, in
     return ISO_OK;
 }
 
-static iso_status plan_fetch(GroupPlan *plan, iso_phase phase, int tensor)
+static bool is_fetched(const GroupPlan *plan, iso_phase phase, int tensor)
+{
+    for (int i = 0; i < plan->n_fetches; i++)
+        if (plan->fetch[i].tensor == tensor && plan->fetch[i].phase == phase)
+            return true;
+    return false;
+}
+
+static iso_status plan_fetch(GroupPlan *plan, iso_phase phase, int tensor, int indices)
 {
     Need need;
     iso_status status = compare_need(plan->op, phase, tensor, plan->rows, &need);
-    if (status || need.equal)
+    if (status || (need.equal && indices < 0) || is_fetched(plan, phase, tensor))
         return status;
     if (plan->n_fetches == 2 * PLAN_RESULTS)
         return iso_fail(ISO_UNSUPPORTED, "op %s moves too many tensors", plan->op->op->name);
     Fetch *fetch = &plan->fetch[plan->n_fetches++];
-    *fetch = (Fetch){.tensor = tensor, .phase = phase, .slice = need.inside};
-    if (need.inside)
+    *fetch = (Fetch){.tensor = tensor, .phase = phase, .slice = need.inside && indices < 0,
+                     .indices = indices};
+    if (fetch->slice)
         return ISO_OK;
     plan->n_gathers++;
     fetch->offset = take(&plan->slot_bytes, need.held);
     fetch->scratch = take(&plan->scratch_bytes, need.phase);
     return ISO_OK;
+}
+
+/* Slots come after what says whose they are. */
+static iso_status plan_param(GroupPlan *plan, iso_phase phase, int tensor)
+{
+    int indices;
+    iso_status status = slots_fetched(plan->op, phase, tensor, &indices);
+    if (!status && indices >= 0 && plan->op->at->held[indices])
+        status = plan_fetch(plan, phase, indices, -1);
+    return status ? status : plan_fetch(plan, phase, tensor, indices);
 }
 
 static iso_status plan_params(GroupPlan *plan, iso_phase phase)
@@ -101,7 +85,7 @@ static iso_status plan_params(GroupPlan *plan, iso_phase phase)
     for (int i = 0; i < op->op->n_params && spec && !status; i++)
         if (op->at->held && op->at->held[i] && spec_uses(spec, i) &&
             !(i < 64 && plan->placed >> i & 1))
-            status = plan_fetch(plan, phase, i);
+            status = plan_param(plan, phase, i);
     return status;
 }
 
@@ -125,7 +109,10 @@ static iso_status plan_results(GroupPlan *plan)
         Need need;
         if (!op->at->held || !op->at->held[tensor])
             continue;
-        status = compare_need(op, phase, tensor, plan->rows, &need);
+        int indices;
+        status = slots_fetched(op, phase, tensor, &indices);
+        if (!status)
+            status = compare_need(op, phase, tensor, plan->rows, &need);
         if (!status && !need.equal)
             status = plan_send(plan, tensor, need.phase);
     }

@@ -13,6 +13,7 @@ typedef struct Fetch {
     int tensor;
     iso_phase phase;
     bool slice;             /* what is needed lies in what is held, on every rank */
+    int indices;            /* the parameter that says whose slots are; -1: no slots are mixed */
     size_t offset, scratch; /* where it is sent from in the slot, and gathered */
 } Fetch;
 
@@ -48,6 +49,20 @@ iso_status group_call(iso_group *group, const iso_op *op, const iso_tensor *tens
 iso_status group_share(iso_group *group, const iso_op *op, int64_t rows, const void *data,
                        const size_t bytes[GROUP_RANKS], void *stream,
                        const char *parts[GROUP_RANKS]);
+
+/* ---- slots of several ranks (group_slots.c) ---- */
+
+/* The parameter by which a tensor's slots are gathered, -1: they need not be. */
+iso_status slots_fetched(const iso_op *op, iso_phase phase, int tensor, int *indices);
+
+/* What moves of a tensor: from a rank's, by a tensor of indices. */
+typedef struct SlotsMove {
+    int tensor, indices;
+    iso_tensor from, to, index;
+    Box from_box, to_box, index_box;
+} SlotsMove;
+
+iso_status slots_pick(const iso_op *op, const SlotsMove *move, int rank, Pick *pick);
 
 /* The rows that a rank joins of those of its part, in a two-shot join: its share among the ranks
  * it hears. */

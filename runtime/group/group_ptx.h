@@ -18,6 +18,8 @@
  * iso_group_mark(state, flag, word, tag, ahead), one thread: the epoch of the last sync, and
  * `ahead` more, above the tag, to `flag` and to `word` in host memory.
  *
+ * iso_group_pick(pick), any number of blocks of any size: a DevicePick given by value.
+ *
  * iso_group_copy(copies), any x by n blocks of any size: DeviceCopy 0 to n - 1 of a list given by
  * value. What they write must not overlap what they read. */
 #ifndef ISO_GROUP_PTX_H
@@ -35,6 +37,13 @@ typedef struct DeviceCopy {
 } DeviceCopy;
 
 enum { DEVICE_COPIES = 32 };
+
+/* A Pick (group.h) of units of 1 << log bytes, `units` in all, `width` of one slot. */
+typedef struct DevicePick {
+    uint64_t to, from, index;
+    int64_t to_token, to_slot, from_token, from_slot, index_token, index_slot;
+    uint32_t units, width, slots, log, all, lo, hi, unused;
+} DevicePick;
 
 /* `early` of a sync. */
 enum { SYNC_AFTER = 0, SYNC_ONCE = 1, SYNC_BEFORE = 2 };

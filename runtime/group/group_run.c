@@ -104,6 +104,45 @@ static iso_status gather(Call *call, const Fetch *fetch)
     return collect(call, fetch->tensor, fetch->offset, boxes, &whole, &need);
 }
 
+/* Each slot from the rank at whose expert it stands. */
+static iso_status gather_slots(Call *call, const Fetch *fetch)
+{
+    const iso_op *op = call->op;
+    const MfTensor *declared = &op->op->tensors[fetch->tensor];
+    const MfPart *held = op->at->held[fetch->tensor];
+    size_t atoms = (size_t)op->module->manifest->n_atoms * sizeof held->lo[0];
+    Plane *plane = call->group->plane;
+    SlotsMove move = {.tensor = fetch->tensor, .indices = fetch->indices,
+                      .index = *view_of(call, fetch->phase, fetch->indices)};
+    iso_status status = phase_box(op, fetch->phase, op->rank, fetch->tensor, call->run->rows,
+                                  &move.to_box);
+    if (!status)
+        status = phase_box(op, fetch->phase, op->rank, fetch->indices, call->run->rows,
+                           &move.index_box);
+    box_tensor(declared, &move.to_box, plane->scratch + fetch->scratch, &move.to);
+    for (int i = 0; i < call->group->ranks && !status; i++) {
+        int rank = (op->rank + i) % call->group->ranks;
+        bool twin = false;
+        for (int r = 0; r < i && !twin; r++) {
+            const MfPart *other = &held[(op->rank + r) % call->group->ranks];
+            twin = !memcmp(other->lo, held[rank].lo, atoms) &&
+                   !memcmp(other->hi, held[rank].hi, atoms) &&
+                   other->rows_index == held[rank].rows_index;
+        }
+        Pick pick;
+        if (twin)
+            continue;
+        status = held_box(op, rank, fetch->tensor, call->run->rows, &move.from_box);
+        box_tensor(declared, &move.from_box, slot_of(call, rank, fetch->offset), &move.from);
+        if (!status)
+            status = slots_pick(op, &move, rank, &pick);
+        if (!status && pick.tokens > 0)
+            status = plane->kind->pick(plane, &pick, call->run->stream);
+    }
+    *view_of(call, fetch->phase, fetch->tensor) = move.to;
+    return status;
+}
+
 static iso_status slice(Call *call, const Fetch *fetch)
 {
     iso_tensor *view = view_of(call, fetch->phase, fetch->tensor);
@@ -131,9 +170,16 @@ static iso_status fetch_params(Call *call)
     if (!status && plan->n_gathers)
         status = sync_ranks(call, STAGE_PARAMS);
     for (int i = 0; i < plan->n_fetches && !status; i++)
-        status = plan->fetch[i].slice ? slice(call, &plan->fetch[i])
-                                      : gather(call, &plan->fetch[i]);
-    return status ? status : copies_make(&call->copies);
+        if (plan->fetch[i].slice)
+            status = slice(call, &plan->fetch[i]);
+        else if (plan->fetch[i].indices < 0)
+            status = gather(call, &plan->fetch[i]);
+    if (!status)
+        status = copies_make(&call->copies);
+    for (int i = 0; i < plan->n_fetches && !status; i++)
+        if (plan->fetch[i].indices >= 0)
+            status = gather_slots(call, &plan->fetch[i]);
+    return status;
 }
 
 /* ---- results ---- */

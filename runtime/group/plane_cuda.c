@@ -173,6 +173,51 @@ static iso_status cuda_copy(Plane *plane, const Copy *copies, int n, void *strea
     return status;
 }
 
+static iso_status launch_pick(CudaPlane *p, const DevicePick *pick, void *stream)
+{
+    enum { THREADS = 256, MOST_BLOCKS = 1024 };
+    unsigned blocks = pick->units / THREADS + 1 < MOST_BLOCKS ? pick->units / THREADS + 1
+                                                              : MOST_BLOCKS;
+    void *args[] = {(void *)(uintptr_t)pick};
+    return driver_check(p->driver, p->driver->launch(p->pick, blocks, 1, 1, THREADS, 1, 1, 0,
+                                                     stream, args, NULL),
+                        "iso_group_pick");
+}
+
+/* The widest unit that everything is a multiple of: 2 bytes at least, as every type has. */
+static iso_status cuda_pick(Plane *plane, const Pick *pick, void *stream)
+{
+    CudaPlane *p = (CudaPlane *)plane;
+    uint64_t all = (uintptr_t)pick->to | (uintptr_t)pick->from | pick->width |
+                   (uint64_t)(pick->to_token | pick->to_slot | pick->from_token | pick->from_slot);
+    uint32_t log = 4;
+    while (log > 1 && all & ((1u << log) - 1))
+        log--;
+    int64_t row = pick->slots * (int64_t)(pick->width >> log), most = (1 << 30) / row;
+    iso_status status = ISO_OK;
+    for (int64_t t = 0; t < pick->tokens && !status; t += most) {
+        int64_t tokens = pick->tokens - t < most ? pick->tokens - t : most;
+        DevicePick part = {.to = (uintptr_t)(pick->to + t * pick->to_token),
+                           .from = (uintptr_t)(pick->from + t * pick->from_token),
+                           .index = (uintptr_t)((const char *)pick->index + t * pick->index_token),
+                           .to_token = pick->to_token,
+                           .to_slot = pick->to_slot,
+                           .from_token = pick->from_token,
+                           .from_slot = pick->from_slot,
+                           .index_token = pick->index_token,
+                           .index_slot = pick->index_slot,
+                           .units = (uint32_t)(tokens * row),
+                           .width = (uint32_t)(pick->width >> log),
+                           .slots = (uint32_t)pick->slots,
+                           .log = log,
+                           .all = (uint32_t)pick->all,
+                           .lo = (uint32_t)pick->lo,
+                           .hi = (uint32_t)pick->hi};
+        status = launch_pick(p, &part, stream);
+    }
+    return status;
+}
+
 static void cuda_failure(Plane *plane, PlaneFailure *failure)
 {
     static const iso_status of[] = {ISO_OK, ISO_RANK_LOST, ISO_RANK_TIMEOUT, ISO_DISORDER};
@@ -215,6 +260,8 @@ iso_status plane_cuda_warm(CudaPlane *p)
     DeviceCopy none[DEVICE_COPIES] = {{0}};
     iso_status status = copy_by_kernel(p, none, 1, NULL);
     if (!status)
+        status = launch_pick(p, &(DevicePick){.width = 1, .slots = 1}, NULL);
+    if (!status)
         status = mark(p, 0, 0, offsetof(Word, ended), NULL);
     if (!status)
         status = launch_sync(p, 0, 0, SYNC_AFTER, NULL);
@@ -222,4 +269,5 @@ iso_status plane_cuda_warm(CudaPlane *p)
                   : driver_check(p->driver, p->driver->stream_sync(NULL), "a group's kernels");
 }
 
-const PlaneKind plane_cuda_kind = {cuda_close, cuda_begin, cuda_sync, cuda_copy, cuda_failure};
+const PlaneKind plane_cuda_kind = {cuda_close, cuda_begin, cuda_sync, cuda_copy, cuda_pick,
+                                    cuda_failure};

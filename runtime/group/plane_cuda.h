@@ -25,7 +25,7 @@ typedef struct CudaPlane {
     Plane plane;
     const Driver *driver;
     CuModule module;
-    CuFunction sync, mark, copy;
+    CuFunction sync, mark, copy, pick;
     CuDevice device;
     CuAddress memory; /* head and slots: of `share` */
     Share share, opened[GROUP_RANKS];

@@ -34,11 +34,12 @@ static iso_status load_kernels(CudaPlane *p)
         const char *name;
     } kernels[] = {{&p->sync, "iso_group_sync"},
                    {&p->mark, "iso_group_mark"},
-                   {&p->copy, "iso_group_copy"}};
+                   {&p->copy, "iso_group_copy"},
+                   {&p->pick, "iso_group_pick"}};
     const Driver *driver = p->driver;
     iso_status status = driver_check(driver, driver->module_load(&p->module, group_ptx),
                                      "the group's kernels");
-    for (int i = 0; i < 3 && !status; i++)
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && !status; i++)
         status = driver_check(
             driver, driver->module_function(kernels[i].function, p->module, kernels[i].name),
             kernels[i].name);

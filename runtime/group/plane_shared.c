@@ -126,13 +126,30 @@ static iso_status shared_sync(Plane *plane, uint32_t tag, const Parcels *parcels
     return p->failure.status ? p->failure.status : fetch_parcels(p, parcels);
 }
 
+static iso_status shared_pick(Plane *plane, const Pick *pick, void *stream)
+{
+    (void)plane;
+    (void)stream;
+    for (int64_t t = 0; t < pick->tokens; t++)
+        for (int64_t k = 0; k < pick->slots; k++) {
+            int32_t at;
+            memcpy(&at, (const char *)pick->index + t * pick->index_token + k * pick->index_slot,
+                   sizeof at);
+            at = at < 0 || at >= pick->all ? 0 : at;
+            if (at >= pick->lo && at < pick->hi)
+                memcpy(pick->to + t * pick->to_token + k * pick->to_slot,
+                       pick->from + t * pick->from_token + k * pick->from_slot, pick->width);
+        }
+    return ISO_OK;
+}
+
 static void shared_failure(Plane *plane, PlaneFailure *failure)
 {
     *failure = ((SharedPlane *)plane)->failure;
 }
 
 static const PlaneKind shared_kind = {shared_close, shared_begin, shared_sync, shared_copy,
-                                      shared_failure};
+                                      shared_pick,  shared_failure};
 
 /* ---- opening ---- */
 

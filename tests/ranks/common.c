@@ -137,28 +137,11 @@ void whole_close(Whole *whole)
 
 /* ---- a rank's part ---- */
 
-void rank_tensors(const Whole *whole, const iso_op *op, iso_tensor *tensors)
-{
-    for (int i = 0; i < whole->n; i++) {
-        int64_t origin[ISO_MAX_AXES];
-        const iso_tensor *all = &whole->tensor[i];
-        if (i >= whole->params)
-            memset(all->data, 0xCD, tensor_bytes(all));
-        must(iso_op_held(op, whole->rows, i, &tensors[i], origin), "iso_op_held");
-        char *data = all->data;
-        for (int a = 0; a < all->n_axes; a++) {
-            tensors[i].stride[a] = all->stride[a];
-            data += origin[a] * all->stride[a] * element_bytes(all);
-        }
-        tensors[i].data = data;
-    }
-}
-
-/* Which slots of a result are a rank's: those that stand in its part, by the index tensor among the
+/* Which slots of a tensor are a rank's: those that stand in its part, by the index tensor among the
  * parameters; the first part has those that stand nowhere. */
 typedef struct Slots {
     const iso_tensor *index; /* NULL: the rank has all elements of its box */
-    int axis;                /* of the result */
+    int axis;                /* of the tensor */
     int64_t rows;            /* before the rank's */
     int64_t lo, hi, n;       /* places: the rank's, and all */
 } Slots;
@@ -211,6 +194,42 @@ bool mask_slots(const Whole *whole, const iso_op *op, int tensor, int64_t row,
     if (slots.index && held->data)
         mask(held, &slots, 0, at, held->data);
     return slots.index != NULL;
+}
+
+/* What a rank does not hold of a parameter's slots is not there to be read. */
+static void *keep_own(const Whole *whole, const iso_op *op, int i, iso_tensor *tensor, int64_t row)
+{
+    const iso_tensor *all = &whole->tensor[i];
+    if (!mask_slots(whole, op, i, row, &(iso_tensor){.data = NULL}))
+        return NULL;
+    size_t offset = (size_t)((char *)tensor->data - (char *)all->data);
+    char *own = malloc(tensor_bytes(all) + 64);
+    if (!own)
+        die("no memory for a rank's slots");
+    memcpy(own, all->data, tensor_bytes(all));
+    tensor->data = own + offset;
+    mask_slots(whole, op, i, row, tensor);
+    return own;
+}
+
+/* The rank's tensors, in place in the whole's, but for copies of those whose slots others own too;
+ * results poisoned. To be freed: own. */
+static void rank_tensors(const Whole *whole, const iso_op *op, iso_tensor *tensors, void **own)
+{
+    for (int i = 0; i < whole->n; i++) {
+        int64_t origin[ISO_MAX_AXES];
+        const iso_tensor *all = &whole->tensor[i];
+        if (i >= whole->params)
+            memset(all->data, 0xCD, tensor_bytes(all));
+        must(iso_op_held(op, whole->rows, i, &tensors[i], origin), "iso_op_held");
+        char *data = all->data;
+        for (int a = 0; a < all->n_axes; a++) {
+            tensors[i].stride[a] = all->stride[a];
+            data += origin[a] * all->stride[a] * element_bytes(all);
+        }
+        tensors[i].data = data;
+        own[i] = i < whole->params ? keep_own(whole, op, i, &tensors[i], origin[0]) : NULL;
+    }
 }
 
 /* Elements that are not the expected ones, or, of slots that others own, that were written. */
@@ -294,9 +313,12 @@ iso_status run_op(iso_group *group, const Whole *whole, const iso_op *op, int64_
     int64_t origin[ISO_MAX_AXES];
     must(iso_op_origin(op, ISO_PHASE_RUN, whole->rows, whole->params, origin), "iso_op_origin");
     iso_run run = {.rows = whole->rows, .positions = positions_from(origin[0])};
-    rank_tensors(whole, op, tensors);
+    void *own[TEST_TENSORS];
+    rank_tensors(whole, op, tensors, own);
     iso_status status = iso_op_run_group(group, op, tensors, whole->n, &run);
     *differ = status ? 0 : rank_differs(whole, op, tensors);
+    for (int i = 0; i < whole->n; i++)
+        free(own[i]);
     return status;
 }
 

@@ -27,8 +27,6 @@ void whole_close(Whole *whole);
 /* Indices, counts and seeds of an i32 parameter; a few are none. */
 void fill_integers(const iso_op *op, int tensor, const iso_tensor *to);
 
-/* The rank's tensors, in place in the whole's; results poisoned. */
-void rank_tensors(const Whole *whole, const iso_op *op, iso_tensor *tensors);
 /* Elements of the rank's results that are not the expected ones, bit for bit. */
 int64_t rank_differs(const Whole *whole, const iso_op *op, const iso_tensor *tensors);
 
