@@ -1,7 +1,7 @@
 /* Routing, products at slots' experts, sums of slots: every op of a cubin that has a token's slots,
- * in every layout, its ranks one after another, at many row counts, against the CPU executor; then
- * how long it takes beside a copy of as many bytes. Scores tie where it hurts: at the last slot, at
- * the last group.
+ * or the one that --op names, in every layout, its ranks one after another, at many row counts,
+ * against the CPU executor; then how long it takes beside a copy of as many bytes. Scores tie where
+ * it hurts: at the last slot, at the last group.
  *
  * The executor computes the first rows; row i of every run has the inputs of row i modulo these. */
 #include "case.h"
@@ -245,6 +245,17 @@ static void time_rows(Route *g, int64_t rows)
     gpu_free(t.to);
 }
 
+static void time_op(Route *g)
+{
+    static const int64_t rows[] = {1, 64, MOST};
+    if (op_spec(g->c.base, ISO_PHASE_RUN, MOST, 0)->gemm.grouped) {
+        group_times(&g->c);
+        return;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        time_rows(g, rows[i]);
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static const iso_op *op_of(const iso_module *module, const char *name)
@@ -270,10 +281,10 @@ int route_check(const iso_module *module, iso_module *cpu, const char *only, boo
     Totals totals = {0};
     for (int i = 0; i < module->manifest->n_ops; i++) {
         const MfOp *op = &module->manifest->ops[i];
-        if (!has_slots(module, op->name) || (only && strcmp(only, op->name)))
+        if (only ? strcmp(only, op->name) : !has_slots(module, op->name))
             continue;
         for (int routing = 0; routing < KINDS; routing++) {
-            bool products = spec_of(module, op->name)->gemm.grouped;
+            bool products = spec_of(module, op->name)->family == MF_GEMM;
             Route g = {.routing = routing, .on_cpu = op_of(cpu, op->name),
                        .base = products ? BASE_OF_PRODUCTS : BASE};
             uint64_t differ = totals.differ, compared = totals.compared;
@@ -283,12 +294,8 @@ int route_check(const iso_module *module, iso_module *cpu, const char *only, boo
             printf("%s, %s: %llu of %llu outputs differ from the executor's\n", op->name,
                    kind_name[routing], (unsigned long long)(totals.differ - differ),
                    (unsigned long long)(totals.compared - compared));
-            if (times && products && routing == UNIFORM)
-                group_times(&g.c);
-            else if (times && routing == UNIFORM) {
-                time_rows(&g, 64);
-                time_rows(&g, MOST);
-            }
+            if (times && routing == UNIFORM)
+                time_op(&g);
             case_close(&g.c);
         }
         fflush(stdout);
