@@ -145,6 +145,8 @@ void device_release(Device *d)
     rank_meets(d->rank);
     for (int i = 0; i < d->n; i++) {
         free(d->host.tensor[i].data);
+        if (d->own[i])
+            gpu_free(d->own[i]);
         gpu_free(address(d->tensor[i].data));
         if (i >= d->params) {
             gpu_free(d->expected[i]);
@@ -157,7 +159,27 @@ void device_release(Device *d)
 
 /* ---- runs ---- */
 
-void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *tensors,
+/* Slots of a tensor that others own are poisoned where it is copied to; false if it has none. */
+static bool copy_own(Device *d, const iso_op *op, int64_t rows, int i, const iso_tensor *part,
+                     DevicePtr from, DevicePtr *to)
+{
+    int64_t origin[ISO_MAX_AXES];
+    iso_tensor held = *part;
+    held.data = NULL;
+    must(iso_op_held(op, rows, i, &(iso_tensor){0}, origin), "iso_op_held");
+    if (!mask_slots(&d->host, op, i, origin[0], &held))
+        return false;
+    char *whole = host_bytes(d->bytes[i]);
+    gpu_read(whole, from, d->bytes[i]);
+    held.data = whole + ((char *)part->data - (char *)d->tensor[i].data);
+    mask_slots(&d->host, op, i, origin[0], &held);
+    *to = *to ? *to : gpu_alloc(d->bytes[i]);
+    gpu_write(*to, whole, d->bytes[i]);
+    free(whole);
+    return true;
+}
+
+void device_views(Device *d, const iso_op *op, int64_t rows, iso_tensor *tensors,
                   iso_run *run)
 {
     for (int i = 0; i < d->n; i++) {
@@ -169,28 +191,14 @@ void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *t
         }
         offset *= tensors[i].dtype == ISO_F32 || tensors[i].dtype == ISO_I32 ? 4 : 2;
         tensors[i].data = (char *)d->tensor[i].data + offset;
+        if (i < d->params &&
+            copy_own(d, op, rows, i, &tensors[i], address(d->tensor[i].data), &d->own[i]))
+            tensors[i].data = (char *)(uintptr_t)d->own[i] + offset;
     }
     *run = (iso_run){.rows = rows,
                      .workspace = (void *)(uintptr_t)d->workspace,
                      .workspace_bytes = d->workspace_bytes,
                      .stream = gpu_stream()};
-}
-
-/* Slots that others own. */
-static void mask_others(Device *d, const iso_op *op, int64_t rows, int i, const iso_tensor *part)
-{
-    int64_t origin[ISO_MAX_AXES];
-    iso_tensor held = *part;
-    held.data = NULL;
-    must(iso_op_held(op, rows, i, &(iso_tensor){0}, origin), "iso_op_held");
-    if (!mask_slots(&d->host, op, i, origin[0], &held))
-        return;
-    char *whole = host_bytes(d->bytes[i]);
-    gpu_read(whole, d->masked[i], d->bytes[i]);
-    held.data = whole + ((char *)part->data - (char *)d->tensor[i].data);
-    mask_slots(&d->host, op, i, origin[0], &held);
-    gpu_write(d->masked[i], whole, d->bytes[i]);
-    free(whole);
 }
 
 void device_mask(Device *d, const iso_op *op, int64_t rows, const iso_tensor *tensors)
@@ -207,7 +215,7 @@ void device_mask(Device *d, const iso_op *op, int64_t rows, const iso_tensor *te
         CopyList list = {.plane = d->group->plane, .stream = gpu_stream()};
         must(box_copy(&list, &d->op->tensors[i], &from, &box, &to, &box), "box_copy");
         must(copies_make(&list), "copies_make");
-        mask_others(d, op, rows, i, &tensors[i]);
+        copy_own(d, op, rows, i, &tensors[i], d->masked[i], &d->masked[i]);
     }
 }
 

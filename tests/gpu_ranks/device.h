@@ -28,6 +28,7 @@ typedef struct Device {
     iso_tensor tensor[TEST_TENSORS];                          /* parameters, and a run's results */
     Whole host;                                             /* indices, where the host has them */
     DevicePtr expected[TEST_TENSORS], masked[TEST_TENSORS]; /* of results; masked: this rank's */
+    DevicePtr own[TEST_TENSORS]; /* parameters with slots of ranks, this rank's; NULL: none yet */
     size_t bytes[TEST_TENSORS];
     DevicePtr workspace;
     size_t workspace_bytes;
@@ -41,8 +42,8 @@ void device_prepare(Device *d, Rank *rank, iso_group *group, const char *op, int
 void device_load(Device *d, const Whole *whole);
 void device_release(Device *d);
 
-/* What one run of the rank's op takes. */
-void device_views(const Device *d, const iso_op *op, int64_t rows, iso_tensor *tensors,
+/* What one run of the rank's op takes: of slots that ranks share, its own. */
+void device_views(Device *d, const iso_op *op, int64_t rows, iso_tensor *tensors,
                   iso_run *run);
 /* Fills `masked`: the rank's part of the expected results amid poison. */
 void device_mask(Device *d, const iso_op *op, int64_t rows, const iso_tensor *tensors);
