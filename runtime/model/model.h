@@ -237,6 +237,8 @@ struct iso_model {
     char fault_op[128];
     bool shares_gpu; /* with other ranks, as threads of one process */
     Graph *graphs;
+    char *out;      /* outputs on their way to the caller */
+    size_t out_bytes;
     int64_t paired; /* launches that had two calls */
 };
 

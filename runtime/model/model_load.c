@@ -70,7 +70,9 @@ static iso_status take_memory(iso_model *model)
                             &model->caches[i]);
     for (int i = 0; i < p->model->n_tables && !status; i++)
         status = make_table(model, i);
-    return status ? status : batch_open(model);
+    if (!status)
+        status = batch_open(model);
+    return status ? status : outputs_open(model);
 }
 
 /* ---- groups ---- */
@@ -202,6 +204,7 @@ void iso_model_unload(iso_model *model)
     model_trace_close(model);
     model_close_graphs(model);
     batch_close(model);
+    outputs_close(model);
     free_each(model, model->caches, model->program.n_caches);
     free_each(model, model->tables,
               model->program.model ? 2 * model->program.model->n_tables : 0);

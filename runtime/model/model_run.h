@@ -23,6 +23,16 @@ int64_t model_bucket(const iso_model *model, int64_t rows);
 iso_status model_run_graph(iso_model *model, const Pass *pass);
 void model_close_graphs(iso_model *model);
 
+/* ---- outputs (model_outputs.c) --------------------------------------------------------------- */
+
+iso_status outputs_open(iso_model *model);
+void outputs_close(iso_model *model);
+/* Waits for all that the stream has, and gives the caller what the tail, or what is before it,
+ * made of the asked outputs. */
+iso_status outputs_read(iso_model *model, const Pass *pass, bool tail);
+/* The number of a model's output; -1: it has none of that name. */
+int model_output(const MfModel *m, const char *name);
+
 /* Places every piece of weights and makes the digest. */
 iso_status model_load_weights(iso_model *model);
 

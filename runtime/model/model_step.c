@@ -15,7 +15,7 @@ static int find_input(const MfModel *m, const char *name)
     return -1;
 }
 
-static int find_output(const MfModel *m, const char *name)
+int model_output(const MfModel *m, const char *name)
 {
     for (int i = 0; i < m->n_outputs; i++)
         if (!strcmp(m->outputs[i].name, name))
@@ -43,7 +43,7 @@ iso_status iso_model_value(const iso_module *module, const char *name, int64_t r
     const MfModel *m = module->manifest->model;
     if (!m)
         return iso_fail(ISO_NO_MODEL, "contract %s has no model block", module->manifest->contract);
-    int input = find_input(m, name), output = find_output(m, name);
+    int input = find_input(m, name), output = model_output(m, name);
     if (input < 0 && output < 0)
         return iso_fail(ISO_INVALID_ARGUMENT, "model %s has no input or output %s", m->name, name);
     const MfTensor *declared =
@@ -60,7 +60,7 @@ iso_status iso_model_part(const iso_model *model, const char *name, int64_t rows
     if (!model || !name || !tensor || rows < 0)
         return iso_fail(ISO_INVALID_ARGUMENT, "iso_model_part: a NULL argument, or negative rows");
     const MfModel *m = model->program.model;
-    int output = find_output(m, name);
+    int output = model_output(m, name);
     const MfTensor *declared;
     Box box;
     if (output < 0)
@@ -190,7 +190,7 @@ static iso_status check_outputs(iso_model *model, const iso_step *step, const Pa
     const MfModel *m = model->program.model;
     memset(model->asked, 0, (size_t)m->n_outputs * sizeof(bool));
     for (int i = 0; i < step->n_outputs; i++) {
-        int output = step->outputs[i].name ? find_output(m, step->outputs[i].name) : -1;
+        int output = step->outputs[i].name ? model_output(m, step->outputs[i].name) : -1;
         if (output < 0)
             return iso_fail(ISO_INVALID_ARGUMENT, "model %s has no output %s", m->name,
                             step->outputs[i].name ? step->outputs[i].name : "(null)");
@@ -257,97 +257,7 @@ static iso_status check_step(iso_model *model, const iso_step *step, Pass *pass)
     return check_inputs(model, step, pass);
 }
 
-/* ---- outputs ---- */
-
-/* A part of rows into the caller's whole ones. `rows`: which row of the caller's each is. */
-typedef struct Spread {
-    const MfTensor *tensor;
-    Box part, whole;
-    size_t part_row, whole_row; /* bytes */
-    int axes; /* from which on axes are whole */
-} Spread;
-
-static void spread_row(const Spread *s, int axis, const char *from, char *to, size_t from_bytes,
-                       size_t to_bytes)
-{
-    if (axis == s->axes) {
-        memcpy(to, from, from_bytes);
-        return;
-    }
-    int64_t n = s->part.hi[axis] - s->part.lo[axis];
-    size_t step = from_bytes / (size_t)(n ? n : 1);
-    size_t stride = to_bytes / (size_t)(s->whole.hi[axis] ? s->whole.hi[axis] : 1);
-    if (axis + 1 == s->axes) {
-        memcpy(to + (size_t)s->part.lo[axis] * stride, from, from_bytes);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        spread_row(s, axis + 1, from + (size_t)i * step,
-                   to + (size_t)(s->part.lo[axis] + i) * stride, step, stride);
-}
-
-static void open_spread(const iso_model *model, const MfTensor *tensor, const Box *part, Spread *s)
-{
-    *s = (Spread){.tensor = tensor, .part = *part, .axes = 1};
-    whole_box(model->program.manifest, tensor, 1, &s->whole);
-    s->part_row = s->whole_row = (size_t)manifest_dtype_bytes(tensor->dtype);
-    for (int i = 1; i < tensor->n_axes; i++) {
-        s->part_row *= (size_t)(part->hi[i] - part->lo[i]);
-        s->whole_row *= (size_t)s->whole.hi[i];
-        if (part->lo[i] != 0 || part->hi[i] != s->whole.hi[i])
-            s->axes = i + 1;
-    }
-}
-
-/* Rows of the tail's part, or of the whole step where the head gives the output. */
-static iso_status read_output(iso_model *model, const Pass *pass, const iso_value *value, int slot)
-{
-    bool tail = model->program.slots[slot].first >= model->program.tail;
-    const MfTensor *tensor;
-    Box box;
-    Spread s;
-    iso_status status =
-        model_slot_box(model, slot, tail ? pass->part : pass->run_rows, &tensor, &box);
-    if (status)
-        return status;
-    open_spread(model, tensor, &box, &s);
-    size_t rows = (size_t)(box.hi[0] - box.lo[0]);
-    char *all = malloc(rows * s.part_row + 1);
-    if (!all)
-        return iso_fail(ISO_OUT_OF_MEMORY, "no memory to read output %s", value->name);
-    status = device_read(&model->device, all, model_slot_data(model, pass, slot, tail),
-                         rows * s.part_row);
-    int64_t n = tail ? pass->part : pass->wanted;
-    for (int64_t i = 0; i < n && !status; i++) {
-        int64_t at = tail ? i : model->batch.runs_at[pass_wanted(pass, i)];
-        int64_t to = (tail ? pass->first : 0) + i;
-        if (at >= box.lo[0] && at < box.hi[0] && to < pass->wanted)
-            spread_row(&s, 1, all + (size_t)(at - box.lo[0]) * s.part_row,
-                       (char *)value->data + (size_t)to * s.whole_row, s.part_row, s.whole_row);
-    }
-    free(all);
-    return status;
-}
-
-static iso_status read_outputs(iso_model *model, const Pass *pass, bool tail)
-{
-    const Program *p = &model->program;
-    iso_status status = ISO_OK;
-    for (int i = 0; i < pass->step->n_outputs && !status; i++) {
-        int slot = p->outputs[find_output(p->model, pass->step->outputs[i].name)];
-        if (tail == (p->slots[slot].first >= p->tail))
-            status = read_output(model, pass, &pass->step->outputs[i], slot);
-    }
-    return status;
-}
-
 /* ---- running ---- */
-
-static iso_status finish(iso_model *model)
-{
-    iso_status status = device_sync(&model->device);
-    return status || !model->group ? status : iso_group_status(model->group);
-}
 
 static iso_status run_tail(iso_model *model, Pass *pass)
 {
@@ -357,9 +267,7 @@ static iso_status run_tail(iso_model *model, Pass *pass)
         pass->part = n - pass->first < most ? n - pass->first : most;
         status = model_run_tail(model, pass);
         if (!status)
-            status = finish(model);
-        if (!status)
-            status = read_outputs(model, pass, true);
+            status = outputs_read(model, pass, true);
     }
     return status;
 }
@@ -373,9 +281,7 @@ static iso_status run_pass(iso_model *model, Pass *pass)
         status = model_run_calls(model, pass, 0, model->program.tail);
     if (!status)
         status = run_tail(model, pass);
-    if (!status)
-        status = finish(model);
-    return status ? status : read_outputs(model, pass, false);
+    return status ? status : outputs_read(model, pass, false);
 }
 
 static int64_t power_above(int64_t n)
@@ -399,10 +305,8 @@ static iso_status run_bucket(iso_model *model, Pass *pass, int64_t bucket)
     if (!status)
         status = model_run_graph(model, pass);
     if (!status)
-        status = finish(model);
-    if (!status)
-        status = read_outputs(model, pass, true);
-    return status ? status : read_outputs(model, pass, false);
+        status = outputs_read(model, pass, true);
+    return status ? status : outputs_read(model, pass, false);
 }
 
 iso_status iso_model_step(iso_model *model, const iso_step *step)
