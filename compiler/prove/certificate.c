@@ -17,6 +17,8 @@ const char *const certificate_trusted[] = {
     "exp2 and its short forms give no -0: computed for every f32; weights of rounded maxima are "
     "numbers: for every score, beside eight of the maxima",
     "choices: each row in the order that its scores have, of which ranks and no more are compared",
+    "draws: with the seeds, positions, temperatures and limits that were tried; limits with the "
+    "scores that were tried, where each value that decides is the contract's",
     "branches on whether values are numbers: each way ran, not each way of every block",
     "terms are 55-bit hashes, a step's members a sum modulo 2^61 - 1",
     NULL,

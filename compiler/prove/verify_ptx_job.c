@@ -9,8 +9,42 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- rows and tensors -------------------------------------------------------------------------
- */
+/* ---- draws ----------------------------------------------------------------------------------- */
+
+static const Draw *draw_of(const PtxTrial *r)
+{
+    const Plan *plan = r->worker->input->prove;
+    return plan && r->spec->family == MF_DRAW ? &plan->kernels.v[r->job->spec]->draw.computes
+                                              : NULL;
+}
+
+static bool has_limits(const PtxTrial *r)
+{
+    const Draw *draw = draw_of(r);
+    return draw && !terms_in_order(draw);
+}
+
+/* A temperature or a limit is a number that is known, as seeds are. */
+static bool is_limit(const PtxTrial *r, int tensor)
+{
+    const Draw *draw = draw_of(r);
+    for (int i = 0; draw && i < DRAW_PARAMS; i++)
+        if (draw_param(draw, i) == tensor)
+            return true;
+    return false;
+}
+
+/* Rows of a draw: terms of as many scores as memory has room for. */
+static i64 draw_rows(const PtxTrial *r)
+{
+    enum { MOST_ROWS = 13, SCORES = 100000 };
+    const Draw *draw = draw_of(r);
+    const Contract *contract = draw ? r->worker->input->prove->dag->contract : NULL;
+    i64 rows = draw ? SCORES / atom_size(contract, draw->atom, 0) : MOST_ROWS;
+    return rows < 2 ? 2 : rows > MOST_ROWS ? MOST_ROWS : rows;
+}
+
+/* ---- rows and tensors ------------------------------------------------------------------------ */
 
 /* A tail in the last tile, and two tiles in all; more where ranks share the rows. */
 static void choose_rows(PtxTrial *r)
@@ -18,7 +52,7 @@ static void choose_rows(PtxTrial *r)
     const MfPart *part = op_part(r->op, r->job->phase);
     bool few = r->job->uneven & PTX_FEW_ROWS;
     i64 own = few ? 5 : verify_ptx_is_gemm(r) ? r->spec->gemm.tile_m + 5
-              : r->spec->family == MF_DRAW ? 13 : r->worker->input->small ? 2 : 7;
+              : r->spec->family == MF_DRAW ? draw_rows(r) : r->worker->input->small ? 2 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
     if (r->spec->family == MF_ATTEND)
         verify_ptx_keys(r);
@@ -109,7 +143,8 @@ static bool make_tensor(PtxTrial *r, int index)
     if (t->tensor.dtype == ISO_I32)
         t->indices = indices_of(r, index);
     if (index < r->n_params)
-        verify_ptx_param(&r->place, t, declared->name, PTX_INPUT_PARAM + (u64)index);
+        verify_ptx_param(&r->place, t, declared->name,
+                         is_limit(r, index) ? 0 : PTX_INPUT_PARAM + (u64)index);
     else
         verify_ptx_result(&r->place, t, declared->name);
     r->passed[index] = t->tensor;
@@ -413,14 +448,6 @@ static const iso_op *op_of(const PtxWorker *w, const PtxJob *job)
     return op;
 }
 
-/* What limits keep is found by counting ranks' digits, which is more than to compare them. */
-static bool has_terms(const PtxTrial *r)
-{
-    const Plan *plan = r->worker->input->prove;
-    return plan && (r->spec->family != MF_DRAW ||
-                    terms_draws(&plan->kernels.v[r->job->spec]->draw.computes));
-}
-
 /* So few that a CTA of decode has several units. */
 enum { ATTEND_MULTIPROCESSORS = 5 };
 
@@ -433,7 +460,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     r->spec = &worker->module->manifest->specs[job->spec];
     worker->memory = (PtxMemory){.arena = arena};
     r->place = (PtxPlace){.memory = &worker->memory, .arena = arena,
-                          .terms = has_terms(r)};
+                          .terms = worker->input->prove != NULL};
     choose_rows(r);
     verify_ptx_coordinates(r);
     outcome->rows = r->rows;
@@ -445,7 +472,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     if (verify_ptx_is_gemm(r))
         worker->module->multiprocessors = verify_ptx_multiprocessors(r);
     PtxTests tests = {.arena = arena};
-    PtxChoices choices = {.arena = arena, .ways = &worker->ways};
+    PtxChoices choices = {.arena = arena, .ways = &worker->ways, .by_value = has_limits(r)};
     PtxProof *proof = NULL;
     worker->machine.tests = r->keys && r->place.terms ? &tests : NULL;
     worker->machine.choices = r->spec->family >= MF_DRAW && r->place.terms ? &choices : NULL;
@@ -459,10 +486,6 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     }
     if (!outcome->finding.n && !outcome->skipped && proof)
         verify_ptx_prove(proof);
-    if (worker->input->prove && !r->place.terms) {
-        outcome->refused = true;
-        outcome->unlike = STR("no terms for draws with limits or a temperature");
-    }
     if (!outcome->finding.n && !outcome->skipped) {
         if (worker->input->terms_only || run_executor(r))
             compare_all(r);

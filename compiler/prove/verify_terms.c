@@ -131,6 +131,18 @@ i64 terms_looked_up(Terms *t, const DagNode *node, const Fix *fix, const i64 *in
     return value >= 0 && value < axis_of(t, fix->atom)->size ? value : -1;
 }
 
+/* Past an axis's end, where kernels have +0. */
+static bool is_past(const Terms *t, int param, const i64 *index)
+{
+    const Tensor *tensor = &t->op->op->params[param];
+    for (int i = 0; i < tensor->n_atoms; i++) {
+        const Axis *axis = axis_of(t, tensor->atoms[i]);
+        if (axis->coordinate_of < 0 && !axis->free && index[tensor->atoms[i]] >= axis->size)
+            return true;
+    }
+    return false;
+}
+
 static u64 input_term(Terms *t, const DagNode *node, const i64 *index)
 {
     i64 own[MAX_ATOMS];
@@ -146,7 +158,7 @@ static u64 input_term(Terms *t, const DagNode *node, const i64 *index)
         if (own[fix->atom] < 0)
             return terms_constant(t, 0);
     }
-    return terms_leaf(t, node->param, own);
+    return is_past(t, node->param, own) ? terms_constant(t, 0) : terms_leaf(t, node->param, own);
 }
 
 /* ---- expressions ------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ typedef struct TermsSetup {
 /* NULL with a sentence in *why: an op whose terms cannot be written yet. */
 Terms *terms_open(const TermsSetup *setup, Str *why, Arena *arena);
 
-/* Whether a draw's terms can be written: one without limits and temperature. */
-bool terms_draws(const Draw *draw);
+/* Whether the order of scores alone decides what is drawn: there are no limits. */
+bool terms_in_order(const Draw *draw);
 
 /* Of the result's element at these global indices, by atom. 0: no piece has it. */
 u64 terms_result(Terms *terms, int result, const i64 *index);

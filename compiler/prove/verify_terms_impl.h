@@ -96,11 +96,29 @@ u64 terms_reduce(Terms *terms, const DagNode *reduce, const i64 *index);
 TermsValue terms_tree(Terms *terms, const DagNode *reduce, const TreeNode *node, const i64 *index);
 int terms_reduce_number(const Terms *terms, const DagNode *reduce);
 
+/* An index among others, by its score's term and by the rank that the kernel met. */
+typedef struct TermsRanked {
+    i64 index;
+    u64 score;
+    u32 rank;
+} TermsRanked;
+
+/* By rank, of equal ones the lower index first; or by index. */
+void terms_rank_sort(TermsRanked *v, i64 n, bool by_index);
+
 /* ---- choices (verify_terms_top.c): an index of `top` for a token's slot; false: the kernel did
  * not compare the scores that decide */
 bool terms_chosen(Terms *terms, const DagNode *node, const i64 *index, i64 *chosen);
 /* The same of `draw` (verify_terms_draw.c). */
 bool terms_drawn(Terms *terms, const DagNode *node, const i64 *index, i64 *drawn);
+
+/* ---- limits of a draw (verify_terms_limits.c) */
+typedef struct TermsLimits {
+    i64 top_k;          /* below 1: all */
+    float top_p, min_p; /* from 1 on: all; to 0: all */
+} TermsLimits;
+/* Moves what they keep to the head, in order of indices; gives how many. n > 0. */
+i64 terms_kept(Terms *terms, const TermsLimits *limits, TermsRanked *v, i64 n);
 
 /* ---- attention (verify_terms_attend.c) */
 u64 terms_attend(Terms *terms, const DagNode *node, const i64 *index);

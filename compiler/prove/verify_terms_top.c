@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Ranked {
-    i64 index;
-    u64 score;
-    u32 rank;
-} Ranked;
-
 /* Of one token, in order of its slots; NULL: the kernel did not rank what must be. */
 typedef struct Chosen {
     i64 *index;
@@ -19,7 +13,7 @@ typedef struct Chosen {
 
 static int before(const void *a, const void *b)
 {
-    const Ranked *x = a, *y = b;
+    const TermsRanked *x = a, *y = b;
     if (x->rank != y->rank)
         return x->rank > y->rank ? -1 : 1;
     return x->index < y->index ? -1 : x->index > y->index;
@@ -27,19 +21,19 @@ static int before(const void *a, const void *b)
 
 static int ascending(const void *a, const void *b)
 {
-    const Ranked *x = a, *y = b;
+    const TermsRanked *x = a, *y = b;
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static void sort(Ranked *v, i64 n, int (*order)(const void *, const void *))
+void terms_rank_sort(TermsRanked *v, i64 n, bool by_index)
 {
-    qsort(v, (size_t)n, sizeof *v, order);
+    qsort(v, (size_t)n, sizeof *v, by_index ? ascending : before);
 }
 
 /* The group's score is the sum, from the left, of its first members'. */
-static bool rank_group(Terms *t, const Top *top, Ranked *member, i64 size, Ranked *group)
+static bool rank_group(Terms *t, const Top *top, TermsRanked *member, i64 size, TermsRanked *group)
 {
-    sort(member, size, before);
+    terms_rank_sort(member, size, false);
     group->score = member[0].score;
     for (i64 i = 1; i < top->group_sum; i++)
         group->score = terms_binary(PTX_ADD, group->score, member[i].score);
@@ -47,23 +41,23 @@ static bool rank_group(Terms *t, const Top *top, Ranked *member, i64 size, Ranke
 }
 
 /* Moves the kept groups' members to the head; how many they are, 0 where a sum was not ranked. */
-static i64 keep_groups(Terms *t, const Top *top, Ranked *v, i64 n)
+static i64 keep_groups(Terms *t, const Top *top, TermsRanked *v, i64 n)
 {
     i64 size = n / top->groups;
-    Ranked *group = arena_array(t->arena, Ranked, top->groups);
+    TermsRanked *group = arena_array(t->arena, TermsRanked, top->groups);
     for (i64 g = 0; g < top->groups; g++) {
         group[g].index = g;
         if (!rank_group(t, top, v + g * size, size, &group[g]))
             return 0;
     }
-    sort(group, top->groups, before);
-    sort(group, top->keep, ascending);
+    terms_rank_sort(group, top->groups, false);
+    terms_rank_sort(group, top->keep, true);
     for (i64 k = 0; k < top->keep; k++)
         memmove(v + k * size, v + group[k].index * size, sizeof *v * (size_t)size);
     return top->keep * size;
 }
 
-static bool rank_all(Terms *t, const DagNode *node, i64 n, const i64 *index, Ranked *v)
+static bool rank_all(Terms *t, const DagNode *node, i64 n, const i64 *index, TermsRanked *v)
 {
     i64 own[MAX_ATOMS];
     memcpy(own, index, sizeof own);
@@ -81,14 +75,14 @@ static void choose(Terms *t, const DagNode *node, const i64 *index, Chosen *chos
 {
     const Top *top = node->top;
     i64 n = atom_size(t->contract, top->atom, 0);
-    Ranked *v = arena_array(t->arena, Ranked, n);
+    TermsRanked *v = arena_array(t->arena, TermsRanked, n);
     if (!rank_all(t, node, n, index, v))
         return;
     if (top->groups > 1 && (n = keep_groups(t, top, v, n)) == 0)
         return;
-    sort(v, n, before);
+    terms_rank_sort(v, n, false);
     if (top->by_index)
-        sort(v, top->k, ascending);
+        terms_rank_sort(v, top->k, true);
     chosen->index = arena_array(t->arena, i64, top->k);
     for (i64 i = 0; i < top->k; i++)
         chosen->index[i] = v[i].index;

@@ -27,7 +27,7 @@ static PtxPair *pair_slot(const PtxPairs *p, u64 term)
 }
 
 /* The term's; a new one has the value 0. */
-static PtxPair *pair_of(PtxPairs *p, u64 term, Arena *arena)
+PtxPair *ptx_choice_pair(PtxPairs *p, u64 term, Arena *arena)
 {
     if (!p->v || p->n * 2 > 1 << p->bits) {
         const PtxPairs old = *p;
@@ -107,12 +107,24 @@ bool ptx_choices_rank(PtxChoices *h, u64 score, u32 *rank)
     return true;
 }
 
-i64 ptx_choices_foreign(const PtxChoices *h)
+void ptx_choices_allow(PtxChoices *h, u64 term)
+{
+    PtxPair *at = h->values.v ? pair_slot(&h->values, term & ~TERM_NOT) : NULL;
+    if (at && at->term)
+        at->value |= KNOWN;
+}
+
+static i64 foreign(const PtxPairs *p)
 {
     i64 n = 0;
-    for (u64 i = 0; h->scores.v && i < (u64)1 << h->scores.bits; i++)
-        n += h->scores.v[i].term && !(h->scores.v[i].value & KNOWN);
+    for (u64 i = 0; p->v && i < (u64)1 << p->bits; i++)
+        n += p->v[i].term && !(p->v[i].value & KNOWN);
     return n;
+}
+
+i64 ptx_choices_foreign(const PtxChoices *h)
+{
+    return foreign(&h->scores) + foreign(&h->values);
 }
 
 /* ---- notes ----------------------------------------------------------------------------------- */
@@ -197,6 +209,8 @@ void ptx_choice_note(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, const u64 *
     note.shape = ptx_term_operation((PtxOp)i->op, (PtxType)i->type, PTX_T_NONE, i->compare);
     for (int k = 0; k < n; k++) {
         PtxNoteArg arg = argument(c, w, &i->args[k + 1], l, args[k]);
+        if (arg.term == term) /* that changes nothing */
+            return;
         note.half |= arg.term && i->args[k + 1].width == 16;
         if (!add_argument(c->launch->choices, &note, arg))
             return;
@@ -231,14 +245,14 @@ static u64 score_of(const PtxNote *note)
     return note->half ? ptx_term_widen(PTX_T_BF16, note->score) : note->score;
 }
 
-static bool is_rank(PtxChoices *h, u64 term)
+bool ptx_choice_is_rank(PtxChoices *h, u64 term)
 {
     if (h->ranks.v && pair_slot(&h->ranks, term)->term)
         return true;
     const PtxNote *note = ptx_choice_find(h, term);
     if (!note || ptx_choice_gives(h, note) != PTX_GIVES_RANK)
         return false;
-    pair_of(&h->ranks, term, h->arena)->value = score_of(note);
+    ptx_choice_pair(&h->ranks, term, h->arena)->value = score_of(note);
     return true;
 }
 
@@ -246,20 +260,20 @@ static bool is_rank(PtxChoices *h, u64 term)
 static bool is_key(PtxChoices *h, const Operand *o, bool wide)
 {
     u64 low = wide ? o->term[0] : 0, high = o->term[wide];
-    return o->whole && !low && (!high || is_rank(h, high));
+    return o->whole && !low && (!high || ptx_choice_is_rank(h, high));
 }
 
-static void compare(PtxChoices *h, u64 term, u32 rank)
+void ptx_choice_meet(PtxChoices *h, u64 term, u32 rank)
 {
     if (term)
-        pair_of(&h->scores, pair_slot(&h->ranks, term)->value, h->arena)->value |= rank;
+        ptx_choice_pair(&h->scores, pair_slot(&h->ranks, term)->value, h->arena)->value |= rank;
 }
 
 /* What is compared with a bound alone has no rank that is known here: the contract may ask for it
  * only where it was compared with another. */
 static void meet_bound(PtxChoices *h, u64 score)
 {
-    pair_of(&h->scores, score, h->arena);
+    ptx_choice_pair(&h->scores, score, h->arena);
 }
 
 /* Both may be compared, and one is or has a rank: they are. */
@@ -267,8 +281,8 @@ static bool compares(PtxChoices *h, const Operand *a, const Operand *b, bool wid
 {
     if (!(a->term[wide] | b->term[wide]) || !is_key(h, a, wide) || !is_key(h, b, wide))
         return false;
-    compare(h, a->term[wide], (u32)(wide ? a->value >> WORD : a->value));
-    compare(h, b->term[wide], (u32)(wide ? b->value >> WORD : b->value));
+    ptx_choice_meet(h, a->term[wide], (u32)(wide ? a->value >> WORD : a->value));
+    ptx_choice_meet(h, b->term[wide], (u32)(wide ? b->value >> WORD : b->value));
     return true;
 }
 
@@ -301,13 +315,13 @@ static bool moves_key(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *
     Operand a = operand(w, &i->args[1], l), b = operand(w, &i->args[2], l);
     u64 key = a.term[1] | b.term[1];
     if (i->args[0].width != 64 || a.term[0] | b.term[0] || (a.term[1] && b.term[1]) ||
-        !is_rank(h, key))
+        !ptx_choice_is_rank(h, key))
         return false;
     u64 by = a.term[1] ? b.value : a.value;
     const u64 args[] = {key, ptx_term_const((u32)by), ptx_term_const((u32)(by >> WORD))};
     u64 what = ptx_term_operation(PTX_ADD, PTX_T_U64, PTX_T_NONE, 0);
     *out = (PtxTerms){TERM_CONCRETE, ptx_term_node(what, false, args, 3)};
-    pair_of(&h->moved, out->hi, h->arena)->value = pair_slot(&h->ranks, key)->value;
+    ptx_choice_pair(&h->moved, out->hi, h->arena)->value = pair_slot(&h->ranks, key)->value;
     return true;
 }
 
@@ -341,12 +355,25 @@ static bool is_bound(PtxCta *c, PtxWarp *w, const PtxArg *arg, int l)
     return true;
 }
 
-/* By a bound, between words without terms or of 64 bits. */
+/* A predicate that decides: by a bound, or else by its value. */
+static bool is_decided(PtxCta *c, PtxWarp *w, const PtxArg *arg, int l)
+{
+    u64 term = ptx_terms(w, arg, l)->lo;
+    bool by_value = c->launch->choices->by_value && term > TERM_UNDEFINED;
+    if (is_bound(c, w, arg, l))
+        return true;
+    if (by_value)
+        ptx_choice_by_value(c->launch->choices, term);
+    return by_value;
+}
+
+/* By what decides, between words without terms or of 64 bits. */
 static bool selects(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
 {
     PtxTerms a = *ptx_terms(w, &i->args[1], l), b = *ptx_terms(w, &i->args[2], l);
     bool plain = !(a.lo | a.hi | b.lo | b.hi) || i->args[0].width == 64;
-    if (!plain || !is_bound(c, w, &i->args[3], l))
+    if (!plain || !ptx_terms(w, &i->args[3], l)->lo ||
+        !is_decided(c, w, &i->args[3], l))
         return false;
     *out = number(w, &i->args[3], l) ? a : b;
     return true;
@@ -360,7 +387,7 @@ bool ptx_choice_guard(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 lanes)
         return false;
     c->launch->choices->warp = w->index;
     for (u32 rest = lanes; rest; rest &= rest - 1)
-        if (!is_bound(c, w, &guard, __builtin_ctz(rest)))
+        if (!is_decided(c, w, &guard, __builtin_ctz(rest)))
             return false;
     for (u32 rest = lanes; rest; rest &= rest - 1)
         ptx_set_terms(w, &guard, __builtin_ctz(rest), (PtxTerms){TERM_CONCRETE, TERM_CONCRETE});
@@ -409,9 +436,14 @@ static bool inserts_word(PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
            !(ptx_terms(w, &i->args[3], l)->lo | ptx_terms(w, &i->args[4], l)->lo);
 }
 
-static bool converts_word(PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
+static bool converts_word(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
 {
     Operand a = operand(w, &i->args[1], l);
+    bool counts = i->type == PTX_T_U64 && i->from == PTX_T_F32 && a.whole && a.term[0];
+    if (counts && c->launch->choices->by_value) {
+        ptx_choice_by_value(c->launch->choices, a.term[0]);
+        return true;
+    }
     bool widens = i->type == PTX_T_U64 && i->from == PTX_T_U32 && a.whole;
     bool narrows = i->type == PTX_T_U32 && i->from == PTX_T_U64;
     *out = widens ? (PtxTerms){a.term[0], TERM_CONCRETE} : whole(a.term[0]);
@@ -440,11 +472,14 @@ bool ptx_choice(PtxCta *c, PtxWarp *w, const PtxInst *i, int l, PtxTerms *out)
     case PTX_ADD: return moves_key(c, w, i, l, out);
     case PTX_MIN:
     case PTX_MAX: return picks(c, w, i, l, out);
-    case PTX_OR: return joins_words(w, i, l, out);
+    case PTX_AND:
+    case PTX_OR:
+        return i->type == PTX_T_PRED ? ptx_choice_logic(w, i, l, out)
+                                     : i->op == PTX_OR && joins_words(w, i, l, out);
     case PTX_SHL:
     case PTX_SHR: return shifts_word(w, i, l, out);
     case PTX_BFI: return inserts_word(w, i, l, out);
-    case PTX_CVT: return converts_word(w, i, l, out);
+    case PTX_CVT: return converts_word(c, w, i, l, out);
     default: return false;
     }
 }
@@ -462,7 +497,7 @@ bool ptx_choice_of_lanes(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask)
         Operand own = operand(w, from, l);
         if (!is_key(h, &own, false))
             return false;
-        compare(h, own.term[0], (u32)own.value);
+        ptx_choice_meet(h, own.term[0], (u32)own.value);
         u32 best = winner < 0 ? 0 : (u32)ptx_value(w, from, winner);
         if (winner < 0 || (i->op == PTX_REDUX_MAX ? own.value > best : own.value < best))
             winner = l;

@@ -52,11 +52,15 @@ typedef struct PtxChoices {
     PtxPairs ranks;  /* ranks that were compared: their scores */
     PtxPairs moved;  /* sums of keys and constants, for tests of ranges: their scores */
     PtxPairs scores; /* these: their ranks' numbers, and whether the contract has them */
+    bool by_value;   /* ranks are numbers to what does not compare them; so is what else decides */
+    PtxPairs values; /* the latter's terms, and whether the contract has them */
 } PtxChoices;
 
 /* The rank of a score that was compared, which is the contract's from now on; false: never was. */
 bool ptx_choices_rank(PtxChoices *choices, u64 score, u32 *rank);
-/* How many scores were compared and are not the contract's. */
+/* What may decide by its number: an f32 that becomes an integer, or a predicate. */
+void ptx_choices_allow(PtxChoices *choices, u64 term);
+/* How many scores were compared, and values decided, that are not the contract's. */
 i64 ptx_choices_foreign(const PtxChoices *choices);
 
 /* ---- the machine's */
@@ -73,6 +77,22 @@ bool ptx_choice_apart(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane)
 void ptx_choice_note(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane, const u64 *args,
                      int n, u64 term);
 void ptx_choice_note_mask(PtxCta *cta, u64 half, u32 mask, u64 term);
+
+/* ---- by value (choice_value.c) */
+
+/* Ranks among the instruction's operands become numbers; true where nothing else is left. */
+bool ptx_choice_settle(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane);
+/* The value decides by its number. */
+void ptx_choice_by_value(PtxChoices *choices, u64 term);
+/* and, or of a predicate with a known one. */
+bool ptx_choice_logic(PtxWarp *warp, const PtxInst *inst, int lane, PtxTerms *out);
+
+/* ---- for choice_value.c */
+
+PtxPair *ptx_choice_pair(PtxPairs *pairs, u64 term, Arena *arena);
+bool ptx_choice_is_rank(PtxChoices *choices, u64 term);
+/* A rank, by its term, has this number. */
+void ptx_choice_meet(PtxChoices *choices, u64 term, u32 rank);
 
 /* ---- notes, for choice.c */
 

@@ -34,8 +34,9 @@ typedef struct Way {
 
 /* ---- the steps in order ---------------------------------------------------------------------- */
 
-/* The step that computes the term; MOST_STEPS: there are too many. */
-static int add_step(Way *w, PtxNoteArg arg)
+/* The step that computes the term, `depth` steps from the last one; MOST_STEPS: there are too many,
+ * or one is what it is computed of, turned twice. */
+static int add_step(Way *w, PtxNoteArg arg, int depth)
 {
     const PtxNote *note = ptx_choice_find(w->choices, arg.term);
     if (!arg.term)
@@ -45,9 +46,11 @@ static int add_step(Way *w, PtxNoteArg arg)
     for (int i = 0; i < w->n; i++)
         if (w->step[i].note == note)
             return i;
+    if (depth == MOST_STEPS)
+        return MOST_STEPS;
     Step step = {.note = note};
     for (int k = 0; k < note->n; k++) {
-        step.from[k] = add_step(w, note->arg[k]);
+        step.from[k] = add_step(w, note->arg[k], depth + 1);
         if (step.from[k] == MOST_STEPS)
             return MOST_STEPS;
     }
@@ -289,7 +292,7 @@ static bool is_bound(Way *w, bool half)
 static PtxGives gives(const PtxChoices *h, const PtxNote *note)
 {
     Way w = {.choices = h};
-    if (add_step(&w, (PtxNoteArg){.term = note->term}) != w.n - 1)
+    if (add_step(&w, (PtxNoteArg){.term = note->term}, 0) != w.n - 1)
         return PTX_GIVES_OTHER;
     if (note->predicate)
         return is_bound(&w, note->half) ? PTX_GIVES_BOUND : PTX_GIVES_OTHER;

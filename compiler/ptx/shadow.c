@@ -310,6 +310,8 @@ static bool lane(PtxCta *c, PtxWarp *w, const PtxInst *i, int l)
         ptx_set_terms(w, &i->args[0], l, out);
         return true;
     }
+    if (c->launch->choices && c->launch->choices->by_value && ptx_choice_settle(c, w, i, l))
+        return true;
     if (c->launch->tests && ptx_shadow_test(c, w, i, l, &out)) {
         ptx_set_terms(w, &i->args[0], l, out);
         return true;

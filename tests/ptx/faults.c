@@ -207,6 +207,25 @@ static const Fault draw_faults[] = {
     {"scores are halved", SCALED, DRAW_FILE, ": terms.a[e];", ": iso_mul(terms.a[e], 0.5f);"},
 };
 
+#define LIMITED "own", "tp1", 1, ""
+
+/* Temperatures and limits: tried with tests/ptx/draw.iso. */
+static const Fault limit_faults[] = {
+    {"one too many is kept", "two", "tp1", 1, "", DRAW_FILE, "(IsoU64)draw.top_k, 0.0f);",
+     "(IsoU64)draw.top_k + 1, 0.0f);"},
+    {"scores are multiplied by what the temperature divides", LIMITED, DRAW_FILE,
+     "iso_div(terms.a[e], draw.temperature)",
+     "iso_mul(terms.a[e], iso_div(1.0f, draw.temperature))"},
+    {"shares are of half the weights", LIMITED, DRAW_FILE,
+     "iso_draw_mass(iso_pair_scale(z[e], kept.most))",
+     "iso_draw_mass(iso_mul(0.5f, iso_pair_scale(z[e], kept.most)))"},
+    {"what weighs just as much as it must is left out", LIMITED, DRAW_FILE,
+     "weight >= kept.min_p", "weight > kept.min_p"},
+    {"weights are of scores that were not divided", LIMITED, DRAW_FILE,
+     "const float weight = iso_pair_scale(z, kept.most);",
+     "const float weight = iso_pair_scale(iso_add(z, z), kept.most);"},
+};
+
 #define SLOTS_FILE "iso_slots.cuh"
 #define COMBINE "combine", "one", 1, "" /* of all experts, on one rank: it rounds */
 
@@ -394,6 +413,7 @@ static const List lists[] = {
     {"mutants", more_faults, sizeof more_faults, true},
     {"top", choice_faults, sizeof choice_faults, false},
     {"noise", draw_faults, sizeof draw_faults, false},
+    {"draw", limit_faults, sizeof limit_faults, false},
     {"slots", slot_faults, sizeof slot_faults, false},
     {"rounded", rounded_faults, sizeof rounded_faults, false},
     {"", faults, sizeof faults, true},
