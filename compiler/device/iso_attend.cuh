@@ -567,18 +567,24 @@ template <class Op> struct IsoAttend {
     }
 
     // The split's values as they are, or joined to those of the splits before.
-    __device__ __forceinline__ void join_row(int i, int h, float l, bool before) {
-        float most = iso_max(total_m[i][h], m[i][h]);
-        float left = Op::weight(iso_sub(total_m[i][h], most));
-        float right = Op::weight(iso_sub(m[i][h], most));
-        float both = iso_add(iso_mul(total_l[i][h], left), iso_mul(l, right));
-        total_m[i][h] = before ? most : m[i][h];
+    // What the splits before and this one weigh when they are joined.
+    struct Shares {
+        float most, left, right;
+    };
+    ISO_INLINE Shares shares_of(float total_m, float m) {
+        float most = iso_max(total_m, m);
+        return Shares{most, Op::weight(iso_sub(total_m, most)), Op::weight(iso_sub(m, most))};
+    }
+
+    __device__ __forceinline__ void join_row(int i, int h, float l, bool before, Shares by) {
+        float both = iso_add(iso_mul(total_l[i][h], by.left), iso_mul(l, by.right));
+        total_m[i][h] = before ? by.most : m[i][h];
         total_l[i][h] = before ? both : l;
 #pragma unroll
         for (int n = 0; n < Plan::columns; ++n) {
 #pragma unroll
             for (int j = 2 * h; j < 2 * h + 2; ++j) {
-                float x = iso_add(iso_mul(total_o[i][n][j], left), iso_mul(o[i][n][j], right));
+                float x = iso_add(iso_mul(total_o[i][n][j], by.left), iso_mul(o[i][n][j], by.right));
                 total_o[i][n][j] = before ? x : o[i][n][j];
             }
         }
@@ -592,7 +598,8 @@ template <class Op> struct IsoAttend {
                 float pair = iso_add(sum[i][h], __shfl_xor_sync(0xFFFFFFFFu, sum[i][h], 1));
                 float l = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
                 if (sees(i, h, start, start + Op::split)) {
-                    join_row(i, h, l, sees(i, h, 0, start));
+                    Shares by = shares_of(total_m[i][h], m[i][h]);
+                    join_row(i, h, l, sees(i, h, 0, start), by);
                 }
             }
         }

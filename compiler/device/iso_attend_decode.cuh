@@ -418,13 +418,13 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         }
     }
 
-    // A part's roots begin at the address.
+    // A part's roots begin at the address; behind its maximum and sum there are a row's weights.
     __device__ __forceinline__ void join_root(unsigned from, int i, int h, int start) {
         if (!this->sees(i, h, start, start + Op::split)) {
             return;
         }
         from += this->row_of(i, h) * Deep::root * 4;
-        float2 tail = iso_shared_load_f2(from + Op::width * 4);
+        float4 tail = iso_shared_load_f4(from + Op::width * 4);
 #pragma unroll
         for (int n = 0; n < Plan::columns; ++n) {
             float2 pair = iso_shared_load_f2(from + column(n) * 4);
@@ -432,25 +432,45 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
             this->o[i][n][2 * h + 1] = pair.y;
         }
         this->m[i][h] = tail.x;
-        this->join_row(i, h, tail.y, this->sees(i, h, 0, start));
+        float most = iso_max(this->total_m[i][h], tail.x);
+        this->join_row(i, h, tail.y, this->sees(i, h, 0, start), {most, tail.z, tail.w});
     }
 
-    // The rows' roots of some parts go to the ring, one row after another.
-    __device__ __forceinline__ void load_roots(int first, int parts, int rows) const {
-        int line = 0;
-        for (int part = first; part < first + parts; ++part) {
-            for (int r = 0; r < rows; ++r, ++line) {
-                if (line % ISO_ATTEND_WARPS != warp || !exists(r)) {
-                    continue;
-                }
-                const float4 *from = (const float4 *)root_of(part, r);
-                for (int c = lane; c < Deep::root / 4; c += 32) {
-                    iso_cp_async16(ring + line * Deep::root * 4 + c * 16, from + c, 16);
-                }
+    // The rows' roots of some parts go to the ring, a token's rows after another's.
+    __device__ __forceinline__ void load_roots(int first, int parts) const {
+        int members = iso_attend_min(args.tile_group, args.group - piece % chunks * args.tile_group);
+        int pitch = args.tile_group * Deep::root, begin = first * tokens;
+#pragma unroll 1
+        for (int n = begin + warp; n < begin + parts * tokens; n += ISO_ATTEND_WARPS) {
+            const float *from = args.roots + ((long long)(root + n) * pieces + piece) * pitch;
+            unsigned to = ring + (n - begin) * pitch * 4;
+#pragma unroll 4
+            for (int c = lane; c < members * (Deep::root / 4); c += 32) {
+                iso_cp_async16(to + c * 16, from + c * 4, 16);
             }
         }
         iso_cp_async_commit();
         iso_cp_async_wait<0>();
+    }
+
+    // What the splits weigh that were loaded, the first of which begins at `start`: a chain of
+    // maxima, then exponentials none of which waits for another. Each thread has the chain of one
+    // row, `m` its maximum so far, and the weights of one part in eight.
+    __device__ __forceinline__ void weigh_roots(int parts, int each, int start, float &m) const {
+        int r = threadIdx.x % Plan::rows, own_part = threadIdx.x / Plan::rows;
+        int lo = own.rows.lo[r], hi = own.rows.hi[r];
+        unsigned tail = ring + (r * Deep::root + Op::width) * 4;
+#pragma unroll 2
+        for (int part = 0; part < parts; ++part, start += Op::split, tail += each) {
+            if (iso_attend_max(lo, start) < iso_attend_min(hi, start + Op::split)) {
+                float next = iso_bits_f32(iso_shared_load4(tail)), before = m;
+                m = lo < start ? iso_max(before, next) : next;
+                if (part % (ISO_ATTEND_THREADS / Plan::rows) == own_part) {
+                    iso_shared_store4(tail + 8, iso_f32_bits(Op::weight(iso_sub(before, m))));
+                    iso_shared_store4(tail + 12, iso_f32_bits(Op::weight(iso_sub(next, m))));
+                }
+            }
+        }
     }
 
     // Whether the CTA is the last of so many that come here; leaves the counter at zero.
@@ -469,11 +489,14 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
     __device__ __forceinline__ void join_roots(int splits) {
         int start = range.lo / Op::split * Op::split, rows = tokens * args.tile_group;
         int each = rows * Deep::root * 4, most = Deep::stages * Deep::stage_bytes / each;
+        float m = iso_bits_f32(0xFF800000u);
 #pragma unroll 1
         for (int first = 0; first < splits; first += most) {
             int parts = iso_attend_min(most, splits - first);
             __syncthreads();
-            load_roots(first, parts, rows);
+            load_roots(first, parts);
+            __syncthreads();
+            weigh_roots(parts, each, start, m);
             __syncthreads();
 #pragma unroll 1
             for (int part = 0; part < parts; ++part, start += Op::split) {

@@ -165,23 +165,32 @@ template <class Op> struct IsoAttendJoin {
         float m, l, o[columns];
     };
 
-    __device__ __forceinline__ const float *root_of(int split, int first, int sequence) const {
+    // Where the next root is: splits from a row's first on are the pieces' in turns.
+    struct Next {
+        int piece, turn, place;
+    };
+    __device__ __forceinline__ Next first_root(int first, int sequence) const {
         int turn = cut.turn ? cut.turn[sequence] : 0;
-        int piece = (split + turn) % cut.pieces;
-        int place = (split - iso_attend_own(cut, first, sequence, piece)) / cut.pieces;
-        const IsoAttendSource &from = cut.source[piece];
+        return Next{(first + turn) % cut.pieces, 0, 0};
+    }
+    __device__ __forceinline__ const float *root_of(Next &next) const {
+        const IsoAttendSource &from = cut.source[next.piece];
         long long row = ((long long)(token + from.token) * from.heads + head + from.head) *
                             from.group + member + from.member;
-        return from.roots + (row * cut.places + place) * root;
+        const float *root_at = from.roots + (row * cut.places + next.place) * root;
+        next.piece = next.piece + 1 < cut.pieces ? next.piece + 1 : 0;
+        bool round = ++next.turn == cut.pieces;
+        next.turn = round ? 0 : next.turn;
+        next.place += round;
+        return root_at;
     }
 
     // Roots may lie in other GPUs' memory: some are asked for before the first is used.
-    __device__ __forceinline__ void load_roots(Root (&roots)[ahead], int split, int first, int end,
-                                               int sequence) const {
+    __device__ __forceinline__ void load_roots(Root (&roots)[ahead], int n, Next &next) const {
 #pragma unroll
         for (int i = 0; i < ahead; ++i) {
-            if (split + i < end) {
-                const float *x = root_of(split + i, first, sequence);
+            if (i < n) {
+                const float *x = root_of(next);
                 roots[i].m = x[Op::width];
                 roots[i].l = x[Op::width + 1];
 #pragma unroll
@@ -206,10 +215,11 @@ template <class Op> struct IsoAttendJoin {
     }
 
     __device__ __forceinline__ void take_roots(int first, int end, int sequence) {
+        Next next = first_root(first, sequence);
 #pragma unroll 1
         for (int split = first; split < end; split += ahead) {
             Root roots[ahead];
-            load_roots(roots, split, first, end, sequence);
+            load_roots(roots, end - split, next);
 #pragma unroll
             for (int i = 0; i < ahead; ++i) {
                 if (split + i < end) {
