@@ -228,30 +228,32 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
         places(n)[threadIdx.x] = place;
     }
 
+    // A thread has one chunk of every so many lines, so that its addresses are steps of constants.
     template <class Tile, bool Keys>
     __device__ __forceinline__ void load_lines(unsigned to, int n) const {
-        enum { BATCH = 4 };
+        constexpr int slots = Tile::chunks <= 8 ? 8 : Tile::chunks <= 16 ? 16 : 32, batch = 8;
+        constexpr int lines = ISO_ATTEND_THREADS / slots;
+        static_assert(Tile::chunks <= slots, "a thread for each chunk of a line");
         const IsoView &view = Keys ? args.k : args.v;
-        const char *from = (const char *)view.ptr + this->head * view.stride[1] * 2;
-        const int2 *place = places(n);
+        int line = threadIdx.x / slots, chunk = threadIdx.x % slots;
+        const char *from = (const char *)view.ptr + this->head * view.stride[1] * 2 + chunk * 16;
+        const int2 *place = places(n) + line;
+        to = Tile::at(to, line, chunk);
+        if (chunk >= Tile::chunks) {
+            return;
+        }
 #pragma unroll 1
-        for (int first = threadIdx.x; first < ISO_ATTEND_BLOCK * Tile::chunks;
-             first += BATCH * ISO_ATTEND_THREADS) {
+        for (int i = 0; i < slots; i += batch, place += batch * lines) {
             // Places first: a copy is a border that no read is moved across.
-            int at[BATCH];
+            int at[batch];
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) {
-                int line = (first + i * ISO_ATTEND_THREADS) / Tile::chunks;
-                at[i] = Keys ? place[line].x : place[line].y;
+            for (int j = 0; j < batch; ++j) {
+                at[j] = Keys ? place[j * lines].x : place[j * lines].y;
             }
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) {
-                int line = (first + i * ISO_ATTEND_THREADS) / Tile::chunks;
-                int chunk = (first + i * ISO_ATTEND_THREADS) % Tile::chunks;
-                bool loaded = at[i] != ISO_DECODE_NOWHERE;
-                iso_cp_async16(Tile::at(to, line, chunk),
-                               from + chunk * 16 + (loaded ? (unsigned)at[i] : 0u) * 16ull,
-                               loaded ? 16 : 0);
+            for (int j = 0; j < batch; ++j, to += lines * Tile::pitch) {
+                bool loaded = at[j] != ISO_DECODE_NOWHERE;
+                iso_cp_async16(to, from + (loaded ? (unsigned)at[j] : 0u) * 16ull, loaded ? 16 : 0);
             }
         }
     }
