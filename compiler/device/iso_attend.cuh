@@ -505,7 +505,7 @@ template <class Op> struct IsoAttend {
     }
 
     template <bool ByRows> __device__ __forceinline__ void multiply_values(int block) {
-        constexpr int together = ByRows || Op::row_tiles > 1 ? 1 : 4;
+        constexpr int together = ByRows || Op::row_tiles > 1 || Op::width > 128 ? 1 : 4;
 #pragma unroll together
         for (int key = 0; key < ISO_ATTEND_BLOCK; key += 32) {
             unsigned a[Op::row_tiles][2][4];
