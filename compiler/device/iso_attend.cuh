@@ -1,5 +1,6 @@
-// Attention of packed tokens over the keys of their sequences: one kernel for prefill, chunks of it
-// and decode. Owns nothing; the launch rule is in iso_abi.cuh, the arithmetic LANGUAGE.md's 6.13.
+// Attention of packed tokens over the keys of their sequences: a tile of rows, and blocks of keys
+// that it goes through. Owns nothing; the launch rule is in iso_abi.cuh, the arithmetic
+// LANGUAGE.md's 6.13; iso_attend_walk.cuh and iso_attend_decode.cuh have the kernels.
 //
 // A CTA has a tile of rows: some tokens, and for each the queries of one head of keys (its group).
 // Tokens of one sequence are taken together, whatever lies between them, so that any batch is right
@@ -15,19 +16,7 @@
 #ifndef ISO_ATTEND_CUH
 #define ISO_ATTEND_CUH
 
-#include "iso_abi.cuh"
-#include "iso_ex2.cuh"
-#include "iso_fn.cuh"
-#include "iso_prim.cuh"
-#include "iso_rounded.cuh"
-
-enum {
-    ISO_ATTEND_BLOCK = 128,
-    ISO_ATTEND_WARPS = 4,
-    ISO_ATTEND_THREADS = 128,
-    ISO_ATTEND_NO_ROW = -2, // in place of a sequence; -1 is a row of no sequence
-    ISO_ATTEND_EX2 = 1,     // in place of a polynomial's degree
-};
+#include "iso_attend_base.cuh"
 
 // Lines of Line elements of 2 bytes, and 16 bytes between them: eight lines' equal chunks lie in
 // different banks.
@@ -39,48 +28,6 @@ template <int Line> struct IsoAttendTile {
         return base + line * pitch + chunk * 16;
     }
 };
-
-// --- what `maxima rounded` changes ---
-
-// What times this is an exponent.
-template <class Op> ISO_INLINE float iso_attend_by() {
-    return iso_bits_f32(Op::capped ? Op::cap : Op::scale);
-}
-
-// An exponent of 2, or what is one times that.
-template <class Op> ISO_INLINE float iso_attend_scaled(float score) {
-    if constexpr (Op::capped) {
-        float x = iso_tanh(iso_mul(score, iso_bits_f32(Op::scale)));
-        return Op::rounded ? x : iso_mul(x, iso_attend_by<Op>());
-    }
-    return Op::rounded ? score : iso_mul(score, iso_attend_by<Op>());
-}
-
-template <class Op> ISO_INLINE float iso_attend_rounded(float most) {
-    return iso_rounded_most(iso_mul(most, iso_attend_by<Op>()));
-}
-
-template <class Op> ISO_INLINE float iso_attend_weight(float x, float m) {
-    if constexpr (Op::rounded && Op::degree == ISO_ATTEND_EX2) {
-        return iso_ex2_weight(x, iso_attend_by<Op>(), m);
-    } else if constexpr (Op::rounded) {
-        return iso_rounded_weight(x, iso_attend_by<Op>(), iso_bits_f32(Op::inverse), m, Op::degree);
-    }
-    return Op::weight(iso_sub(x, m));
-}
-
-// Of a lane in a block. `seen`: the row sees a key of the lane; if not the sum is +0, and stays it.
-template <class Op> ISO_INLINE float iso_attend_sum(float x, float m, bool seen) {
-    if constexpr (Op::rounded) {
-        float sum = iso_rounded_sum(x, m);
-        return seen ? sum : x;
-    }
-    return x;
-}
-
-template <class Op> ISO_INLINE float iso_attend_value(float o, float l, float inverse) {
-    return Op::rounded ? iso_mul(o, inverse) : iso_div(o, l);
-}
 
 template <class Op> struct IsoAttendPlan {
     static constexpr int rows = 16 * Op::row_tiles;
@@ -106,48 +53,6 @@ template <class Op> struct IsoAttendShared {
     int2 place[Op::ahead + 1][ISO_ATTEND_BLOCK];   // where a block's keys lie: see iso_attend_place
     int odd;                                       // a value of the block is no number
 };
-
-// Keys that some row of the tile sees, and those that all rows see that see any.
-struct IsoAttendRange {
-    int lo, hi, all_lo, all_hi;
-};
-
-ISO_INLINE int iso_attend_max(int a, int b) { return a > b ? a : b; }
-ISO_INLINE int iso_attend_min(int a, int b) { return a < b ? a : b; }
-
-// Whether a key of [from, to) in the block is the lane's: pairs of keys go to four lanes in turn.
-ISO_INLINE bool iso_attend_lane_sees(int from, int to, int block, int lane) {
-    int first = iso_attend_max(from - block, 0), end = iso_attend_min(to - block, ISO_ATTEND_BLOCK);
-    int passed = (first - 2 * lane) & 7;
-    return first + (passed < 2 ? 0 : 8 - passed) < end;
-}
-
-// Steps along the stored keys' sequence and position axes: of a page and in it, of the packed rows,
-// or of the sequence and its position.
-ISO_INLINE int2 iso_attend_place(const IsoAttendArgs &args, int sequence, int key) {
-    if (args.block_table) {
-        int page = args.block_table[sequence * args.block_table_stride + key / args.page];
-        return make_int2(page, key % args.page);
-    }
-    return args.key_start ? make_int2(0, args.key_start[sequence] + key)
-                          : make_int2(sequence, key);
-}
-
-// The keys that a token of a sequence may see.
-template <class Op>
-ISO_INLINE int2 iso_attend_keys(const IsoAttendArgs &args, int token, int sequence) {
-    int position = args.position[token], first = 0, end = 0x7FFFFFFF;
-    if constexpr (Op::causal) {
-        end = position + 1;
-    }
-    if (args.length) {
-        end = iso_attend_min(end, args.length[sequence]);
-    }
-    if constexpr (Op::window > 0) {
-        first = iso_attend_max(0, position + 1 - Op::window);
-    }
-    return first < end ? make_int2(first, end) : make_int2(0, 0);
-}
 
 template <class Op> struct IsoAttend {
     using Plan = IsoAttendPlan<Op>;
@@ -585,7 +490,8 @@ template <class Op> struct IsoAttend {
         for (int n = 0; n < Plan::columns; ++n) {
 #pragma unroll
             for (int j = 2 * h; j < 2 * h + 2; ++j) {
-                float x = iso_add(iso_mul(total_o[i][n][j], by.left), iso_mul(o[i][n][j], by.right));
+                float x = iso_add(iso_mul(total_o[i][n][j], by.left),
+                                  iso_mul(o[i][n][j], by.right));
                 total_o[i][n][j] = before ? x : o[i][n][j];
             }
         }
@@ -601,6 +507,22 @@ template <class Op> struct IsoAttend {
                 if (sees(i, h, start, start + Op::split)) {
                     Shares by = shares_of(total_m[i][h], m[i][h]);
                     join_row(i, h, l, sees(i, h, 0, start), by);
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void clear_totals() {
+        start_split();
+#pragma unroll
+        for (int i = 0; i < Op::row_tiles; ++i) {
+            total_m[i][0] = total_m[i][1] = m[i][0];
+            total_l[i][0] = total_l[i][1] = 0.0f;
+#pragma unroll
+            for (int n = 0; n < Plan::columns; ++n) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    total_o[i][n][j] = 0.0f;
                 }
             }
         }
@@ -668,118 +590,6 @@ template <class Op> struct IsoAttend {
             }
         }
     }
-
-    // --- the walk ---
-
-    // Groups of copies are committed in the order keys, values, keys, ...; one may be under way.
-    __device__ __forceinline__ void attend_block(int block, int buffer, int next) {
-        Scores s;
-        int key0 = block + warp * 32 + lane % 4 * 2;
-        iso_cp_async_wait<1>();
-        if (next < range.hi) {
-            find_places(next, buffer ^ 1);
-        }
-        __syncthreads();
-        multiply_keys(s);
-        find_most(s, key0);
-        __syncthreads();
-        if (next < range.hi) {
-            load_keys(next, buffer ^ 1);
-        }
-        iso_cp_async_commit();
-        take_most(block);
-        weigh(s, key0);
-        scale_out(o, alpha);
-        iso_cp_async_wait<1>();
-        __syncthreads();
-        take_sums(block);
-        if (is_odd(block)) {
-            multiply_values<true>(block);
-        } else {
-            multiply_values<false>(block);
-        }
-        __syncthreads();
-        if (next < range.hi) {
-            load_values(next, buffer ^ 1);
-        }
-        iso_cp_async_commit();
-    }
-
-    __device__ __forceinline__ void clear_totals() {
-        start_split();
-#pragma unroll
-        for (int i = 0; i < Op::row_tiles; ++i) {
-            total_m[i][0] = total_m[i][1] = m[i][0];
-            total_l[i][0] = total_l[i][1] = 0.0f;
-#pragma unroll
-            for (int n = 0; n < Plan::columns; ++n) {
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    total_o[i][n][j] = 0.0f;
-                }
-            }
-        }
-    }
-
-    __device__ __forceinline__ void walk() {
-        int first = range.lo / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK, buffer = 0;
-        clear_totals();
-        if (first < range.hi) {
-            find_places(first, buffer);
-            __syncthreads();
-            load_keys(first, buffer);
-            iso_cp_async_commit();
-            load_values(first, buffer);
-            iso_cp_async_commit();
-        }
-#pragma unroll 1
-        for (int block = first; block < range.hi; buffer ^= 1) {
-            int next = block + ISO_ATTEND_BLOCK;
-            attend_block(block, buffer, next);
-            if (next % Op::split == 0 || next >= range.hi) {
-                end_split(block / Op::split * Op::split);
-                start_split();
-            }
-            block = next;
-        }
-        iso_cp_async_wait<0>();
-    }
-
-    // Whether no row before r is of its sequence.
-    __device__ __forceinline__ bool is_first(int r) const {
-        for (int before = 0; before < r; ++before) {
-            if (shared.sequence[before] == shared.sequence[r]) {
-                return false;
-            }
-        }
-        return shared.sequence[r] != ISO_ATTEND_NO_ROW;
-    }
-
-    __device__ __forceinline__ void run(int tokens) {
-        open_rows(tokens);
-        __syncthreads();
-        load_queries();
-        iso_cp_async_commit();
-#pragma unroll 1
-        for (int r = 0; r < Plan::rows; ++r) {
-            if (is_first(r)) {
-                open_sequence(shared.sequence[r]);
-                walk();
-                store();
-            }
-        }
-    }
 };
-
-template <class Op> ISO_INLINE void iso_attend(const IsoAttendArgs &args) {
-    using Plan = IsoAttendPlan<Op>;
-    extern __shared__ unsigned char iso_dynamic[];
-    __shared__ IsoAttendShared<Op> shared;
-    int tokens = args.rows_dev ? *args.rows_dev : args.rows;
-    unsigned q = iso_shared(iso_dynamic), k = q + Plan::q_bytes, v = k + Plan::k_bytes;
-    IsoAttend<Op> body{args, shared, q, k, v, v + Plan::v_bytes, (int)blockIdx.y,
-                       (int)threadIdx.x / 32, (int)threadIdx.x % 32};
-    body.run(tokens < args.rows ? tokens : args.rows);
-}
 
 #endif

@@ -440,7 +440,8 @@ template <class Op> struct IsoAttendDecode : IsoAttend<Op> {
 
     // The rows' roots of some parts go to the ring, a token's rows after another's.
     __device__ __forceinline__ void load_roots(int first, int parts) const {
-        int members = iso_attend_min(args.tile_group, args.group - piece % chunks * args.tile_group);
+        int left = args.group - piece % chunks * args.tile_group;
+        int members = iso_attend_min(args.tile_group, left);
         int pitch = args.tile_group * Deep::root, begin = first * tokens;
 #pragma unroll 1
         for (int n = begin + warp; n < begin + parts * tokens; n += ISO_ATTEND_WARPS) {

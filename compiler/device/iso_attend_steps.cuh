@@ -21,6 +21,25 @@ ISO_INLINE unsigned iso_attend_uniform(unsigned x) {
     return __shfl_sync(0xFFFFFFFFu, x, 0);
 }
 
+// p = the polynomial of the Op's exponential, each coefficient for all of x.
+template <class Op, int N>
+ISO_INLINE void iso_attend_polynomial(const float (&x)[N], float (&p)[N]) {
+    constexpr float d6[] = {0x1.417a7p-13f,  0x1.5f0948p-10f, 0x1.3b2dd2p-7f, 0x1.c6af7ap-5f,
+                            0x1.ebfbdcp-3f, 0x1.62e43p-1f,   1.0f};
+    constexpr float d3[] = {0x1.c2a256p-5f, 0x1.f00c5p-3f, 0x1.62f5fap-1f, 1.0f};
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        p[i] = Op::degree == 6 ? d6[0] : d3[0];
+    }
+#pragma unroll
+    for (int k = 1; k <= Op::degree; ++k) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            p[i] = iso_fma(p[i], x[i], Op::degree == 6 ? d6[k] : d3[k < 4 ? k : 3]);
+        }
+    }
+}
+
 // The exponential of numbers that are not above 0, or NaN, stage by stage: in a row of independent
 // instructions none waits for the one before.
 template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
@@ -30,9 +49,6 @@ template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
             x[i] = Op::weight(x[i]);
         }
     } else {
-        constexpr float d6[] = {0x1.417a7p-13f,  0x1.5f0948p-10f, 0x1.3b2dd2p-7f, 0x1.c6af7ap-5f,
-                                0x1.ebfbdcp-3f, 0x1.62e43p-1f,   1.0f};
-        constexpr float d3[] = {0x1.c2a256p-5f, 0x1.f00c5p-3f, 0x1.62f5fap-1f, 1.0f};
         float t[N], p[N];
 #pragma unroll
         for (int i = 0; i < N; ++i) {
@@ -49,15 +65,8 @@ template <class Op, int N> ISO_INLINE void iso_attend_weights(float (&x)[N]) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             x[i] = iso_sub(x[i], p[i]);
-            p[i] = Op::degree == 6 ? d6[0] : d3[0];
         }
-#pragma unroll
-        for (int k = 1; k <= Op::degree; ++k) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                p[i] = iso_fma(p[i], x[i], Op::degree == 6 ? d6[k] : d3[k < 4 ? k : 3]);
-            }
-        }
+        iso_attend_polynomial<Op>(x, p);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             x[i] = iso_scale_once(p[i], t[i]);
@@ -78,9 +87,6 @@ template <class Op, int N> ISO_INLINE void iso_attend_ex2_weights(float (&x)[N],
     }
 }
 template <class Op, int N> ISO_INLINE void iso_attend_rounded_weights(float (&x)[N], float m) {
-    constexpr float d6[] = {0x1.417a7p-13f,  0x1.5f0948p-10f, 0x1.3b2dd2p-7f, 0x1.c6af7ap-5f,
-                            0x1.ebfbdcp-3f, 0x1.62e43p-1f,   1.0f};
-    constexpr float d3[] = {0x1.c2a256p-5f, 0x1.f00c5p-3f, 0x1.62f5fap-1f, 1.0f};
     float t[N], p[N], by = iso_attend_by<Op>();
     float least = iso_rounded_least(m, iso_bits_f32(Op::inverse)), base = iso_sub(ISO_ROUNDER, m);
 #pragma unroll
@@ -98,15 +104,8 @@ template <class Op, int N> ISO_INLINE void iso_attend_rounded_weights(float (&x)
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         x[i] = iso_fma(x[i], by, p[i]);
-        p[i] = Op::degree == 6 ? d6[0] : d3[0];
     }
-#pragma unroll
-    for (int k = 1; k <= Op::degree; ++k) {
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            p[i] = iso_fma(p[i], x[i], Op::degree == 6 ? d6[k] : d3[k < 4 ? k : 3]);
-        }
-    }
+    iso_attend_polynomial<Op>(x, p);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         x[i] = iso_rounded_raise(p[i], t[i]);

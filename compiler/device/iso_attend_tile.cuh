@@ -7,7 +7,7 @@
 #ifndef ISO_ATTEND_TILE_CUH
 #define ISO_ATTEND_TILE_CUH
 
-#include "iso_attend.cuh"
+#include "iso_attend_base.cuh"
 
 enum {
     ISO_ATTEND_WGMMA_ROWS = 128,

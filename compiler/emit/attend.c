@@ -104,7 +104,8 @@ static void emit_wgmma(KernelText *k)
     k->bounds = "384, 1";
     k->shared_bytes = wgmma_shared_bytes(&k->kernel->attend);
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\niso_prim.cuh\n"
-                   "iso_wgmma.cuh\niso_attend.cuh\niso_attend_tile.cuh\niso_attend_wgmma.cuh\n");
+                   "iso_wgmma.cuh\niso_attend_base.cuh\niso_attend_tile.cuh\n"
+                   "iso_attend_wgmma.cuh\n");
     write_op(k);
     writer_line(&k->body, "iso_grid_begin();");
     writer_line(&k->body, "iso_attend_wgmma<Op>(args, maps);");
@@ -123,7 +124,7 @@ static void emit_mma(KernelText *k)
     k->files = decode ? STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\n"
                             "iso_prim.cuh\niso_attend.cuh\niso_attend_decode.cuh\n")
                       : STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_rounded.cuh\n"
-                            "iso_prim.cuh\niso_attend.cuh\n");
+                            "iso_prim.cuh\niso_attend.cuh\niso_attend_walk.cuh\n");
     write_op(k);
     if (!decode)
         writer_line(&k->body, "iso_grid_begin();");

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "iso_attend_walk.cuh"
 #include "iso_attend_wgmma.cuh"
 
 #define CHECK(call)                                                                                \

@@ -104,13 +104,14 @@ static const Fault faults[] = {
 
 #define ATTEND "attention", "tp1", 1, "iso_attend<Op>"
 #define ATTEND_FILE "iso_attend.cuh"
+#define WALK_FILE "iso_attend_walk.cuh"
 #define DECODE "attention", "tp1", 1, "iso_attend_decode<Op>"
 #define DECODE_FILE "iso_attend_decode.cuh"
 #define LSE "lse", "tp1", 1, "" /* of all parts, in one CTA */
 
 /* Attention, log-sum-exp and barriers: tried with tests/ptx/mutants.iso. */
 static const Fault more_faults[] = {
-    {"a row sees the key after its own", ATTEND, ATTEND_FILE, "end = position + 1;",
+    {"a row sees the key after its own", ATTEND, "iso_attend_base.cuh", "end = position + 1;",
      "end = position + 2;"},
     {"unseen keys weigh", ATTEND, ATTEND_FILE, "w[e] = is_seen(i, h, key0 + n * 8 + e) ? x : 0.0f;",
      "w[e] = x;"},
@@ -122,7 +123,7 @@ static const Fault more_faults[] = {
     {"row sums by lanes in another order", ATTEND, ATTEND_FILE,
      "iso_add(shared.part[0][own][r], shared.part[1][own][r]);",
      "iso_add(shared.part[0][own][r], shared.part[2][own][r]);"},
-    {"old values keep their scale", ATTEND, ATTEND_FILE, "        scale_out(o, alpha);\n", "\n"},
+    {"old values keep their scale", ATTEND, WALK_FILE, "        scale_out(o, alpha);\n", "\n"},
     {"splits are joined without their distance", ATTEND, ATTEND_FILE,
      "Op::weight(iso_sub(total_m, most)), Op::weight(iso_sub(m, most))",
      "Op::weight(iso_sub(total_m, most)), 1.0f"},
@@ -132,10 +133,10 @@ static const Fault more_faults[] = {
      "odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf;", "odd |= (x[j] & inf) == inf;"},
     {"another key's place", ATTEND, ATTEND_FILE, "iso_attend_place(args, sequence, key);",
      "iso_attend_place(args, sequence, key ^ 1);"},
-    {"weights are read before they are all there", ATTEND, ATTEND_FILE,
+    {"weights are read before they are all there", ATTEND, WALK_FILE,
      "        iso_cp_async_wait<1>();\n        __syncthreads();\n        take_sums(block);",
      "        iso_cp_async_wait<1>();\n        take_sums(block);"},
-    {"keys are copied over while they are read", ATTEND, ATTEND_FILE,
+    {"keys are copied over while they are read", ATTEND, WALK_FILE,
      "        find_most(s, key0);\n        __syncthreads();",
      "        find_most(s, key0);\n        __syncwarp();"},
     {"roots of splits in another order", DECODE, DECODE_FILE,
@@ -368,7 +369,8 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
     static const char *const heads[] = {"iso_abi.cuh", "iso_num.cuh", "iso_short.cuh",
                                         "iso_gemm_wgmma.cuh", "iso_gemm_split.cuh",
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
-                                        "iso_attend.cuh", "iso_attend_decode.cuh",
+                                        "iso_attend.cuh", "iso_attend_base.cuh",
+                                        "iso_attend_decode.cuh", "iso_attend_walk.cuh",
                                         "iso_top.cuh", "iso_draw.cuh", "iso_slots.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};

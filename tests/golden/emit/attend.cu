@@ -7,7 +7,9 @@
 #include "iso_prim.cuh"
 #include "iso_attend.cuh"
 #include "iso_attend_decode.cuh"
+#include "iso_attend_walk.cuh"
 #include "iso_wgmma.cuh"
+#include "iso_attend_base.cuh"
 #include "iso_attend_tile.cuh"
 #include "iso_attend_wgmma.cuh"
 
