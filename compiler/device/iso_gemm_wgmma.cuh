@@ -613,13 +613,20 @@ ISO_CONSTEXPR int iso_wgmma_registers_kept(int consumers, int live) {
     return consumers == 2 ? (live > 160 ? 24 : 40) : 32;
 }
 
-// Only where there is one row of tiles is a CTA's first tile known before the rows are.
+// A CTA's first tile is known before the live rows are where the launch has no others, or one row
+// of tiles; with more than two rows of tiles its begin no longer counts.
 template <class Op, class Tile>
 ISO_INLINE IsoEarly<Op, Tile> iso_wgmma_early(const IsoGemmArgs &args, const IsoGemmMaps &maps,
-                                              unsigned smem, const IsoRing &ring) {
-    if constexpr (Tile::cluster == 1 && !IsoFolds<Op>::value) {
-        if (args.settled && args.rows <= Tile::bm) {
-            int column = blockIdx.x, group = iso_tile_group<Op>(args.group, Tile::bn, column);
+                                              unsigned smem, const IsoRing &ring, int &row) {
+    using Plan = IsoWgmmaPlan<Op, Tile>;
+    if constexpr (!IsoFolds<Op>::value) {
+        constexpr int one = Tile::cluster == 1 ? Tile::bm : 0;
+        if (args.settled && args.rows <= (args.rows_dev ? one : 2 * Tile::bm)) {
+            IsoWgmmaTiles tiles = IsoWgmmaTiles::make<Plan>(
+                iso_ceil(args.rows, Tile::bm), iso_wgmma_columns<Op, Tile::bn>(args.group));
+            int column;
+            tiles.template own<Plan>(blockIdx.x / Tile::cluster, row, column);
+            int group = iso_tile_group<Op>(args.group, Tile::bn, column);
             return IsoEarly<Op, Tile>::columns(args, maps, smem, ring, group, column * Tile::bn, 0,
                                                Op::Tree::leaves);
         }
@@ -640,12 +647,13 @@ ISO_INLINE void iso_gemm_wgmma(const IsoGemmArgs &args, const IsoGemmMaps &maps)
         iso_cluster_start();
     }
     iso_grid_open();
-    auto early = iso_wgmma_early<Op, Tile>(args, maps, smem, ring);
+    int row = 0;                                    // of its first tile, where that is known
+    auto early = iso_wgmma_early<Op, Tile>(args, maps, smem, ring, row);
     iso_grid_wait();
     int rows = iso_live_rows(args.rows_dev, args.rows);
     IsoWgmmaTiles tiles = IsoWgmmaTiles::make<Plan>(
         iso_ceil(rows, Tile::bm), iso_wgmma_columns<Op, Tile::bn>(args.group));
-    early.rows(maps, smem, ring, 0, rows > 0);
+    early.rows(maps, smem, ring, row * Tile::bm, rows > 0);
     constexpr int registers = iso_wgmma_registers(Plan::consumers, Plan::live);
     unsigned warp = iso_uniform(threadIdx.x / 32);
     if (warp < 4) {
