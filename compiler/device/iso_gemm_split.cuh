@@ -141,19 +141,24 @@ ISO_INLINE void iso_split_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
     }
 }
 
-// Sends each CTA of the cluster, this one too, the columns of its share.
+// Sends each other CTA of the cluster the columns of its share. A thread's own stay with it.
 template <class Op, class Tile>
 ISO_INLINE void iso_split_send(const float (&acc)[Op::parts][Tile::bn / 2], unsigned values,
                                unsigned bar) {
     using Plan = IsoSplitPlan<Op, Tile>;
-    unsigned mine = values + iso_cluster_rank() * Plan::value_bytes;
+    int own = iso_cluster_rank();
+    unsigned mine = values + own * Plan::value_bytes;
 #pragma unroll
     for (int i = 0; i < Op::parts * Plan::eights; ++i) {
-        int part = i / Plan::eights, eight = i % Plan::eights;
+        int part = i / Plan::eights, eight = i % Plan::eights, to = eight / Plan::share;
         const float *v = &acc[part][eight * 4];
-        int place = part * Plan::share + eight % Plan::share;
-        iso_cluster_send_f4(mine + place * Plan::apart, bar, eight / Plan::share,
-                            make_float4(v[0], v[1], v[2], v[3]));
+        unsigned place = mine + (part * Plan::share + eight % Plan::share) * Plan::apart;
+        float4 four = make_float4(v[0], v[1], v[2], v[3]);
+        if (to == own) {
+            iso_shared_store_f4(place, four);
+        } else {
+            iso_cluster_send_f4(place, bar, to, four);
+        }
     }
 }
 
@@ -177,7 +182,7 @@ ISO_INLINE void iso_split_consume(const IsoGemmArgs &args, unsigned smem, unsign
         Body body{args, ring, nullptr, 0, smem + half * 8192, smem + Plan::Wgmma::a_bytes, blocks,
                   at, never, {}};
         if (thread == 0) {
-            iso_mbar_expect(bar, Plan::ctas * Plan::value_bytes);
+            iso_mbar_expect(bar, (Plan::ctas - 1) * Plan::value_bytes);
         }
         if constexpr (Tile::fused == 1) {
             body.leaf(0);

@@ -48,7 +48,7 @@ static const Fault faults[] = {
      "stack[Height - 2][i] = iso_f32_of_bf16(iso_bf16_of_f32(iso_add(stack[Height - 2][i], "
      "stack[Height - 1][i])));"},
     {"a cluster's values lie on one another", SPLIT, SPLIT_FILE,
-     "values + iso_cluster_rank() * Plan::value_bytes;", "values;"},
+     "values + own * Plan::value_bytes;", "values;"},
     {"a cluster's values are read before they come", SPLIT, SPLIT_FILE,
      "    iso_mbar_wait(bar, phase);\n", "\n"},
     {"roots of ranks in another order", JOIN, "iso_join.cuh", "args.source[at.source];",
