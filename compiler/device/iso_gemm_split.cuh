@@ -35,20 +35,16 @@ template <class Op, class Tile> struct IsoSplitPlan {
     static_assert(live <= 200, "too many accumulators for the registers");
 };
 
-// The walk over the cluster's values, for eights [first, first + Batch) of one thread.
-template <class Op, class Tile, bool Pairs, int Batch> struct IsoSplitJoin {
+// The walk over the cluster's values, for eights [first, first + Batch) of one thread; leave(r, v)
+// takes a root, or what is left at the end.
+template <class Op, class Tile, int Batch, class Leave> struct IsoSplitJoin {
     using Plan = IsoSplitPlan<Op, Tile>;
-    static constexpr int floats = 4 * Op::parts;
-    const IsoGemmGroup &g;
+    static constexpr int floats = 4 * Op::parts * Batch;
     unsigned values;                                // received, this thread's first
-    int group, own, first, row, col0, rows;         // eight `first` of its own, which begin at own
-    typename Op::Inputs (&in)[Plan::share][2];
+    int first;
+    const Leave &leave;
 
-    __device__ __forceinline__ bool exists(int half) const {
-        return row + 8 * half < rows;
-    }
-
-    __device__ __forceinline__ void leaf(int l, float (&v)[floats * Batch]) {
+    __device__ __forceinline__ void leaf(int l, float (&v)[floats]) {
 #pragma unroll
         for (int i = 0; i < Op::parts * Batch; ++i) {
             int place = i % Op::parts * Plan::share + first + i / Op::parts;
@@ -59,51 +55,106 @@ template <class Op, class Tile, bool Pairs, int Batch> struct IsoSplitJoin {
             v[4 * i + 3] = x.w;
         }
     }
-
-    __device__ __forceinline__ void root(int r, float (&v)[floats * Batch]) {
-#pragma unroll
-        for (int i = 0; i < 2 * Batch; ++i) {
-            float pair[Op::parts][2];
-#pragma unroll
-            for (int p = 0; p < Op::parts; ++p) {
-                pair[p][0] = v[i / 2 * floats + p * 4 + i % 2 * 2];
-                pair[p][1] = v[i / 2 * floats + p * 4 + i % 2 * 2 + 1];
-            }
-            if (exists(i % 2)) {
-                iso_leave_store<Op, Pairs>(group, g, r, row + i % 2 * 8,
-                                           col0 + (own + first + i / 2) * 8, pair,
-                                           in[first + i / 2][i % 2]);
-            }
-        }
+    __device__ __forceinline__ void root(int r, float (&v)[floats]) {
+        leave(r, v);
     }
-
-    __device__ __forceinline__ void done(float (&v)[floats * Batch]) {
-        root(-1, v);
+    __device__ __forceinline__ void done(float (&v)[floats]) {
+        leave(-1, v);
     }
 };
 
+template <class Op, class Tile, int Batch, class Leave>
+ISO_INLINE void iso_split_walk(unsigned values, int first, const Leave &leave) {
+    float stack[Op::Tree::levels + 1][4 * Op::parts * Batch];
+    IsoSplitJoin<Op, Tile, Batch, Leave> join{values, first, leave};
+    iso_tree_unroll<typename Op::Tree, 0, 0, 0, 0>(join, stack);
+}
+
 // What the epilogue reads is asked for before the values have come.
 template <class Op, class Tile, bool Pairs>
-ISO_INLINE void iso_split_join(const IsoGemmGroup &g, int group, unsigned values, unsigned bar,
-                               unsigned phase, int row, int col0, int rows) {
+ISO_INLINE void iso_split_join(const IsoGemmGroup &g, const IsoPlace &at, unsigned values,
+                               unsigned bar, unsigned phase) {
     using Plan = IsoSplitPlan<Op, Tile>;
-    constexpr int batch = Plan::share % 2 == 0 ? 2 : 1, height = Op::Tree::levels + 1;
-    int own = iso_cluster_rank() * Plan::share;
+    constexpr int batch = Plan::share % 2 == 0 ? 2 : 1;
     typename Op::Inputs in[Plan::share][2];
 #pragma unroll
     for (int i = 0; i < 2 * Plan::share; ++i) {
-        if (row + i % 2 * 8 < rows) {
-            iso_leave_load<Op, Pairs>(group, g, row + i % 2 * 8, col0 + (own + i / 2) * 8,
+        if (at.lives(i % 2)) {
+            iso_leave_load<Op, Pairs>(at.group, g, at.row(i % 2), at.col0 + i / 2 * 8,
                                       in[i / 2][i % 2]);
         }
     }
     iso_mbar_wait(bar, phase);
 #pragma unroll
-    for (int i = 0; i < Plan::share; i += batch) {
-        float stack[height][4 * Op::parts * batch];
-        IsoSplitJoin<Op, Tile, Pairs, batch> join{g, values, group, own, i, row, col0, rows, in};
-        iso_tree_unroll<typename Op::Tree, 0, 0, 0, 0>(join, stack);
+    for (int first = 0; first < Plan::share; first += batch) {
+        auto leave = [&](int r, const float (&v)[4 * Op::parts * batch]) {
+#pragma unroll
+            for (int i = 0; i < 2 * batch; ++i) {
+                float pair[Op::parts][2];
+#pragma unroll
+                for (int p = 0; p < Op::parts; ++p) {
+                    pair[p][0] = v[(i / 2 * Op::parts + p) * 4 + i % 2 * 2];
+                    pair[p][1] = v[(i / 2 * Op::parts + p) * 4 + i % 2 * 2 + 1];
+                }
+                if (at.lives(i % 2)) {
+                    iso_leave_store<Op, Pairs>(at.group, g, r, at.row(i % 2),
+                                               at.col0 + (first + i / 2) * 8, pair,
+                                               in[first + i / 2][i % 2]);
+                }
+            }
+        };
+        iso_split_walk<Op, Tile, batch>(values, first, leave);
     }
+}
+
+// The same in words of 16 bytes, four eights at a time.
+template <class Op, class Tile>
+ISO_INLINE void iso_split_join_wide(const IsoGemmGroup &g, const IsoPlace &at, unsigned values,
+                                    unsigned bar, unsigned phase) {
+    constexpr int share = IsoSplitPlan<Op, Tile>::share;
+    typename Op::Inputs in[share / 2][4];
+#pragma unroll
+    for (int set = 0; set < share / 2; ++set) {
+        iso_leave_ask<Op>(g, at, set % 2, at.col0 + set / 2 * 32, in[set]);
+    }
+    iso_mbar_wait(bar, phase);
+#pragma unroll
+    for (int first = 0; first < share; first += 4) {
+        auto leave = [&](int r, const float (&v)[16 * Op::parts]) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                typename Op::Sum sums[Op::parts][4];
+#pragma unroll
+                for (int i = 0; i < 4 * Op::parts; ++i) {
+                    const float *x = &v[(i % 4 * Op::parts + i / 4) * 4 + half * 2];
+                    sums[i / 4][i % 4] = Op::sum(x[0], x[1]);
+                }
+                if constexpr (Op::Tree::roots) {
+                    iso_leave_root<Op>(g, at, r, half, at.col0 + first * 8, sums);
+                } else {
+                    iso_leave_eights<Op>(g, at, half, at.col0 + first * 8, sums,
+                                         in[first / 2 + half]);
+                }
+            }
+        };
+        iso_split_walk<Op, Tile, 4>(values, first, leave);
+    }
+}
+
+// One tile, by whatever its columns and tensors allow.
+template <class Op, class Tile>
+ISO_INLINE void iso_split_leave(const IsoGemmGroup &g, const IsoPlace &at, unsigned values,
+                                unsigned bar, unsigned phase) {
+    if constexpr (iso_can_leave_wide<Op>(IsoSplitPlan<Op, Tile>::share * 4)) {
+        if (iso_leaves_wide<Op>(at, g)) {
+            iso_split_join_wide<Op, Tile>(g, at, values, bar, phase);
+            return;
+        }
+    } else if (at.whole && iso_leave_pairs<Op>(at.group, g)) {
+        iso_split_join<Op, Tile, true>(g, at, values, bar, phase);
+        return;
+    }
+    iso_split_join<Op, Tile, false>(g, at, values, bar, phase);
 }
 
 // Where a cluster works: its column tile, and the row tiles from blockIdx.z on.
@@ -170,9 +221,9 @@ ISO_INLINE void iso_split_consume(const IsoGemmArgs &args, unsigned smem, unsign
     using Body = IsoWgmmaBody<Op, Tile, IsoSplitPlace, Never>;
     int thread = threadIdx.x - 128, half = iso_uniform(threadIdx.x / 128) - 1;
     int blocks = iso_ceil(args.leaf_begin[1] - args.leaf_begin[0], Plan::Wgmma::bk);
-    int col0 = at.column * Tile::bn + thread % 4 * 2;
+    int col0 = at.column * Tile::bn + iso_cluster_rank() * Plan::share * 8 + thread % 4 * 2;
     const IsoGemmGroup &g = args.group[at.group];
-    bool pairs = (at.column + 1) * Tile::bn <= g.columns && iso_leave_pairs<Op>(at.group, g);
+    bool whole = (at.column + 1) * Tile::bn <= g.columns;
     unsigned phase = 0;
     Never never;
 #pragma unroll 1
@@ -193,13 +244,8 @@ ISO_INLINE void iso_split_consume(const IsoGemmArgs &args, unsigned smem, unsign
         }
         if (thread < Plan::threads) {
             iso_split_send<Op, Tile>(body.acc, values + thread * 16, bar);
-            if (pairs) {
-                iso_split_join<Op, Tile, true>(g, at.group, values + thread * 16, bar, phase, row,
-                                               col0, end);
-            } else {
-                iso_split_join<Op, Tile, false>(g, at.group, values + thread * 16, bar, phase, row,
-                                                col0, end);
-            }
+            IsoPlace place{at.group, row, col0, end, whole};
+            iso_split_leave<Op, Tile>(g, place, values + thread * 16, bar, phase);
         }
         if (tile + gridDim.z < at.tiles) {
             __syncwarp();
