@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_BYTES = 4 << 20, ALIGNED = 256 };
+enum { ROOM_BYTES = 4 << 20, CPU_ROOM_BYTES = 8 << 10, ALIGNED = 256 };
 
 /* A part of a row into the caller's whole one. */
 typedef struct Spread {
@@ -131,7 +131,7 @@ iso_status outputs_open(iso_model *model)
 {
     const MfModel *m = model->program.model;
     void *memory = NULL;
-    model->out_bytes = ROOM_BYTES;
+    model->out_bytes = model->device.driver ? ROOM_BYTES : CPU_ROOM_BYTES;
     for (int i = 0; i < m->n_outputs; i++) {
         size_t row = batch_row_bytes(model, m->outputs[i].value);
         model->out_bytes = row > model->out_bytes ? row : model->out_bytes;
