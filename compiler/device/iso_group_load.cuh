@@ -72,10 +72,17 @@ struct IsoGroupWalk {
             place -= all;
         }
     }
+    // Without a division: the compiler would make one for all sweeps.
     __device__ __forceinline__ void at(int &row, int &column) const {
-        int first = sweep * tiles.raster, left = tiles.rows - first;
-        column = left >= 16 ? place / 16 : place / left;
-        row = first + place - column * (left >= 16 ? 16 : left);
+        int first = sweep * tiles.raster, left = tiles.rows - first, rest = place % 16;
+        column = place / 16;
+        if (left < 16) {
+            column = 0;
+            for (rest = place; rest >= left; rest -= left) {
+                ++column;
+            }
+        }
+        row = first + rest;
     }
 };
 
@@ -130,7 +137,7 @@ template <class Op, class Tile> struct IsoGroupRows {
         }
     }
     // Past the leaf's end a row is zeros as far as products read; rows that do not exist are the
-    // last that does, or not loaded. The barrier counts each thread when its copies have come.
+    // last that does, or zeros. The barrier counts each thread when its copies have come.
     __device__ __forceinline__ void load(int count, unsigned stage, unsigned bar, int leaf,
                                          int length, int k0) const {
         int line = threadIdx.x / 8, chunk = threadIdx.x % 8, k = k0 + chunk * 8;
@@ -138,13 +145,20 @@ template <class Op, class Tile> struct IsoGroupRows {
         unsigned to = stage + line * 128 + (chunk ^ line % 8) * 16;
         unsigned long long from = (unsigned long long)args.gemm.a +
                                   2ll * (leaf * length + (inside ? k : 0));
+        // Addresses first, in registers of their own: a copy keeps its operands until it is taken.
+        // Made anew for every block, since kept in 64 bits they would take those registers.
         if (Tile::tail == 4 || k < iso_ceil(length, 16) * 16) {
+            unsigned long long at[Plan::sets];
 #pragma unroll
             for (int i = 0; i < Plan::sets; ++i) {
-                if (i < 4 || all) {
-                    iso_cp_async16(to + i * 2048, (const void *)(from + begin[i] * 16ull),
-                                   inside ? 16 : 0);
-                }
+                asm volatile("mad.wide.u32 %0, %1, 16, %2;"
+                             : "=l"(at[i])
+                             : "r"(begin[i]), "l"(from));
+            }
+#pragma unroll
+            for (int i = 0; i < Plan::sets; ++i) {
+                bool own = inside && (i < 4 || all);
+                iso_cp_async16(to + i * 2048, (const void *)at[i], own ? 16 : 0);
             }
         }
         iso_cp_async_arrive(bar);

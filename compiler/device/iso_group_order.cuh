@@ -14,6 +14,11 @@ struct IsoOrderPlan {
     static constexpr int slots = ISO_GROUP_EXPERTS + 1;     // the last: rows without an expert
 };
 
+// CTAs that have rows: few rows are the first one's, and nothing waits for the others.
+ISO_INLINE int iso_order_ctas(int rows) {
+    return rows <= 16 * IsoOrderPlan::warps ? 1 : IsoOrderPlan::ctas;
+}
+
 struct IsoOrderShared {
     int at[IsoOrderPlan::warps][IsoOrderPlan::slots];       // counts, then places, of each warp
     int items[ISO_GROUP_EXPERTS + 2];                       // items of the experts before
@@ -166,10 +171,13 @@ ISO_INLINE int2 iso_order_scan(int2 x, IsoOrderShared &shared) {
 }
 
 // Rows of a slot in all CTAs (x) and in those before this one (y).
-ISO_INLINE int2 iso_order_rows_of(const IsoOrderArgs &args, int slot) {
+ISO_INLINE int2 iso_order_rows_of(const IsoOrderArgs &args, int ctas, int slot) {
     int2 sum = make_int2(0, 0);
 #pragma unroll
     for (int c = 0; c < IsoOrderPlan::ctas; ++c) {
+        if (c > 0 && ctas == 1) {
+            break;
+        }
         int own = __ldcg(args.counts + c * IsoOrderPlan::slots + slot);
         sum.x += own;
         sum.y += c < (int)blockIdx.x ? own : 0;
@@ -186,9 +194,9 @@ ISO_INLINE void iso_order_shift(IsoOrderShared &shared, int slot, int by) {
 
 // From the CTA's places to the launch's, and where each expert's rows and items begin. Rows without
 // an expert come after all others: one thread beyond has them.
-ISO_INLINE void iso_order_places(const IsoOrderArgs &args, IsoOrderShared &shared) {
+ISO_INLINE void iso_order_places(const IsoOrderArgs &args, int ctas, IsoOrderShared &shared) {
     int slot = threadIdx.x, experts = args.experts;
-    int2 own = slot < experts ? iso_order_rows_of(args, slot) : make_int2(0, 0);
+    int2 own = slot < experts ? iso_order_rows_of(args, ctas, slot) : make_int2(0, 0);
     int2 each = make_int2(own.x, iso_ceil(own.x, args.bm));
     int2 end = iso_order_scan(each, shared);
     if (slot < experts) {
@@ -197,7 +205,7 @@ ISO_INLINE void iso_order_places(const IsoOrderArgs &args, IsoOrderShared &share
         iso_order_shift(shared, slot, end.x - each.x + own.y);
     }
     if (slot == IsoOrderPlan::threads - 1) {
-        int2 none = iso_order_rows_of(args, experts);
+        int2 none = iso_order_rows_of(args, ctas, experts);
         shared.first[experts] = end.x;
         shared.items[experts] = end.y;
         shared.first[experts + 1] = end.x + none.x;
@@ -207,13 +215,13 @@ ISO_INLINE void iso_order_places(const IsoOrderArgs &args, IsoOrderShared &share
     __syncthreads();
 }
 
-ISO_INLINE void iso_order_items(const IsoOrderArgs &args, const IsoOrderShared &shared) {
+ISO_INLINE void iso_order_items(const IsoOrderArgs &args, int ctas, const IsoOrderShared &shared) {
     int items = shared.items[args.experts + 1];
     int thread = blockIdx.x * IsoOrderPlan::threads + threadIdx.x;
     if (thread == 0) {
         *args.n_items = items;
     }
-    for (int item = thread; item < items; item += IsoOrderPlan::ctas * IsoOrderPlan::threads) {
+    for (int item = thread; item < items; item += ctas * IsoOrderPlan::threads) {
         int low = 0, high = args.experts + 1;       // the last slot whose items begin at or before
         while (high - low > 1) {
             int middle = (low + high) / 2;
@@ -234,15 +242,23 @@ ISO_INLINE void iso_group_order(const IsoOrderArgs &args) {
     }
     iso_grid_begin();
     int rows = iso_live_rows(args.rows_dev, args.rows) * args.picks;
+    int ctas = iso_order_ctas(rows);
+    if ((int)blockIdx.x >= ctas) {
+        return;
+    }
     IsoOrderRows mine = IsoOrderRows::make(args, rows);
     __syncwarp();
     iso_order_walk(mine, at);
     __syncthreads();
     iso_order_count(args, shared);
-    iso_cluster_sync();
-    iso_order_places(args, shared);
+    if (ctas == 1) {
+        __syncthreads();
+    } else {
+        iso_cluster_sync();
+    }
+    iso_order_places(args, ctas, shared);
     iso_order_put(mine, at);
-    iso_order_items(args, shared);
+    iso_order_items(args, ctas, shared);
 }
 
 #endif

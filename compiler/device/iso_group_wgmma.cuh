@@ -50,18 +50,19 @@ template <class Op, class Tile> struct IsoGroupWhere {
     }
     __device__ __forceinline__ void ask_item() {
         if (step == 0 && followed()) {
-            int at, warp = (threadIdx.x - 128) / 32;
+            int at;
             ahead.at(at, word);
-            IsoGroupItem item = args.items[at];
-            first = item.first + warp * 16;
-            last = item.count - 1 - warp * 16;
+            first = args.items[at].first;
+            last = args.items[at].count;
             step = 1;
         }
     }
     // All of a warp without rows know the item's last one.
     __device__ __forceinline__ void ask_rows() {
         if (step == 1) {
-            int lane = threadIdx.x % 32;
+            int lane = threadIdx.x % 32, begin = (threadIdx.x - 128) / 32 * 16;
+            first += begin;
+            last -= 1 + begin;
             word = lane == 16 ? word : last;
             if (lane < 16) {
                 word = args.order[first + (lane < last ? lane : last)];
@@ -197,9 +198,9 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     // stack.
     template <int Quarter> __device__ __forceinline__ void clear() {
         constexpr int all = parts * regs / 4;
-        if constexpr (Group::staged && Quarter < 2) {
+        if constexpr (Group::staged && Quarter == 0) {
             if (leaves) {
-                leave_staged<Quarter, 2>(here.other());
+                leave_staged(here.other());
             }
         }
         if (Quarter < 2 || waits < 0) {
@@ -275,26 +276,36 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         leaves = true;
     }
 
-    // And from there to where they are to be, of the tile whose words wait; a part of Parts.
-    template <int Part, int Parts> __device__ __forceinline__ void leave_staged(unsigned waiting) {
-        constexpr int chunks = Tile::bn / 8, times = iso_ceil(16 * chunks, 32);
+    // And from there to where they are to be, of the tile whose words wait. A thread's columns are
+    // the same in all rows; no row waits for another, and those that do not exist are read as the
+    // last that does.
+    __device__ __forceinline__ void leave_staged(unsigned waiting) {
+        constexpr int chunks = Tile::bn / 8, rows = 32 / chunks, times = iso_ceil(16, rows);
+        int lane = threadIdx.x % 32, row = lane / chunks, chunk = lane % chunks;
         int column = (int)iso_shared_load4(waiting + 64);
-        int last = (int)iso_shared_load4(waiting + 68);
+        int last = (int)iso_shared_load4(waiting + 68), to[times];
         int group = iso_tile_group<Op>(Base::args.group, Tile::bn, column);
         const IsoView &view = Base::args.group[group].result[0];
-        unsigned short *out = (unsigned short *)view.ptr + column * Tile::bn;
+        unsigned long long out = (unsigned long long)view.ptr + (column * Tile::bn + chunk * 8) * 2;
+        unsigned from = near + chunk * 16, words[times][4];
+        int stride = (int)view.stride[0] * 2;
+        asm volatile("" : "+r"(stride));            // it is made 32 bits once
+        last = last < 15 ? last : 15;
 #pragma unroll
-        for (int i = Part * times / Parts; i < (Part + 1) * times / Parts; ++i) {
-            int n = i * 32 + threadIdx.x % 32, row = n / chunks, chunk = n % chunks;
-            if (row < 16 && row <= last) {
-                unsigned words[4];
-                int to = (int)iso_shared_load4(waiting + 4 * row);
-                iso_shared_load16(words, near + row * Group::pitch + chunk * 16);
-                iso_store16(out + to * view.stride[0] + chunk * 8, words);
+        for (int i = 0; i < times; ++i) {
+            int at = row + i * rows < last ? row + i * rows : last;
+            to[i] = (int)iso_shared_load4(waiting + 4 * at);
+            iso_shared_load16(words[i], from + at * Group::pitch);
+        }
+        last = row < rows ? last - row : -1;
+#pragma unroll
+        for (int i = 0; i < times; ++i) {
+            if (i * rows <= last) {
+                iso_store16((void *)(out + (long long)to[i] * stride), words[i]);
             }
         }
         __syncwarp();
-        leaves = Part + 1 < Parts;
+        leaves = false;
     }
 
     __device__ __forceinline__ void root(int r) {
@@ -303,9 +314,10 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         if (at.passes(0)) {
             return;
         }
-        bool wide = iso_leaves_wide<Op>(at, Base::args.group[at.group]);
+        const IsoGemmGroup &g = Base::args.group[at.group];
+        bool wide = iso_leaves_wide<Op>(at, g);
         if constexpr (Group::staged) {
-            if (wide) {
+            if (wide && g.result[0].stride[0] >> 30 == 0) {
                 stage(at);
                 return;
             }
@@ -377,7 +389,7 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         Base::later.leave_all(Base::args);
         if constexpr (Group::staged) {
             if (leaves) {
-                leave_staged<0, 1>(here.waiting);
+                leave_staged(here.waiting);
             }
         }
     }
