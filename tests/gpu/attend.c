@@ -1,292 +1,14 @@
 /* Attention: every schedule of every attend of a cubin against the CPU executor, for telling
  * lengths, keys in pages, packed and by strides, batches in no order, and memory that is nobody's
  * full of NaN and Inf; and graphs whose rows and lengths change between replays. */
-#include "case.h"
+#include "attend_case.h"
 #include "modes.h"
-
-#include "iso_num.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUESTS = 12, MOST_ROWS = 192, LONGEST = 4097, AROUND = 128 };
-enum { ODD_EVERY = 16, ODD_AT = 5, BEFORE_LAST = 25, REPLAYS = 3 };
-
-static const int lengths[REQUESTS] = {128, 4097, 1, 1024, 15, 129, 17, 1025, 2, 127, 1023, 16};
-
-typedef enum Mode { BY_STRIDES, PACKED, IN_PAGES } Mode;
-
-/* Where keys lie. */
-typedef struct Place {
-    Mode mode;
-    int page, pages, stride, total;
-    int32_t starts[REQUESTS], *table;
-    const char *name;
-} Place;
-
-typedef struct Rows {
-    const char *name;
-    int n;
-    int32_t position[MOST_ROWS], sequence[MOST_ROWS], lengths[REQUESTS];
-} Rows;
-
-typedef struct Rig {
-    const iso_module *module;
-    iso_module *cpu;
-    const iso_op *op, *on_cpu;
-    int n, params, schedules;
-    iso_tensor host[MAX_TENSORS], device[MAX_TENSORS]; /* results of the host: the executor's */
-    DevicePtr positions, sequences, lengths, starts, table, workspace;
-    size_t workspace_bytes;
-    uint64_t runs, compared, differ;
-} Rig;
-
-static uint64_t scatter(uint64_t x)
-{
-    x = (x ^ x >> 31) * 0x7fb5d329728ea185u;
-    x = (x ^ x >> 27) * 0x81dadef4bc2dd44du;
-    return x ^ x >> 33;
-}
-
-static void swap(int32_t *a, int32_t *b)
-{
-    int32_t x = *a;
-    *a = *b;
-    *b = x;
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-static void add_row(Rows *rows, int sequence, int position)
-{
-    if (rows->n < MOST_ROWS && position >= 0) {
-        rows->sequence[rows->n] = sequence;
-        rows->position[rows->n++] = position;
-    }
-}
-
-static void shuffle(Rows *rows, int from)
-{
-    for (int i = rows->n - 1; i > from; i--) {
-        int with = from + (int)(scatter((uint64_t)i * 97) % (uint64_t)(i - from + 1));
-        swap(&rows->sequence[i], &rows->sequence[with]);
-        swap(&rows->position[i], &rows->position[with]);
-    }
-}
-
-/* The last row of each request, and one of none. */
-static void decode_rows(Rows *rows)
-{
-    *rows = (Rows){.name = "decode"};
-    for (int s = 0; s < REQUESTS; s++)
-        add_row(rows, s, lengths[s] - 1);
-    add_row(rows, -1, 3);
-    shuffle(rows, 0);
-    memcpy(rows->lengths, lengths, sizeof lengths);
-}
-
-/* The last five of each request, in order. */
-static void verify_rows(Rows *rows)
-{
-    *rows = (Rows){.name = "verify 5"};
-    for (int s = 0; s < REQUESTS; s++)
-        for (int p = lengths[s] - 5; p < lengths[s]; p++)
-            add_row(rows, s, p);
-    memcpy(rows->lengths, lengths, sizeof lengths);
-}
-
-/* A chunk across a block's border, ends and middles, the second part in no order. */
-static void chunk_rows(Rows *rows)
-{
-    *rows = (Rows){.name = "chunks"};
-    for (int p = 1015; p < 1080; p++)
-        add_row(rows, 1, p);
-    int ordered = rows->n;
-    for (int s = 0; s < REQUESTS; s++) {
-        add_row(rows, s, 0);
-        for (int i = 0; i < 5; i++)
-            add_row(rows, s, (int)(scatter((uint64_t)(s * 5 + i)) % (uint64_t)lengths[s]));
-        add_row(rows, s, lengths[s] - 1);
-    }
-    add_row(rows, -1, 3);
-    shuffle(rows, ordered);
-    memcpy(rows->lengths, lengths, sizeof lengths);
-}
-
-/* The last of a long request: more splits than the roots have room for. */
-static void late_rows(Rows *rows)
-{
-    *rows = (Rows){.name = "late"};
-    for (int p = LONGEST - MOST_ROWS; p < LONGEST; p++)
-        add_row(rows, 1, p);
-    memcpy(rows->lengths, lengths, sizeof lengths);
-}
-
-/* ---- where keys lie -------------------------------------------------------------------------- */
-
-static int pages_of(const Place *place, int s)
-{
-    return (lengths[s] + place->page - 1) / place->page;
-}
-
-static void make_place(Place *place, Mode mode, int page, const char *name)
-{
-    *place = (Place){.mode = mode, .page = page, .name = name};
-    for (int s = 0; s < REQUESTS; s++) {
-        place->starts[s] = place->total;
-        place->total += lengths[s];
-        place->pages += page ? pages_of(place, s) : 0;
-    }
-    if (mode != IN_PAGES)
-        return;
-    place->pages++; /* one is nobody's */
-    place->stride = (LONGEST + page - 1) / page;
-    int32_t *order = calloc((size_t)place->pages, sizeof *order);
-    place->table = calloc((size_t)(REQUESTS * place->stride), sizeof *place->table);
-    for (int i = 0; i < place->pages; i++)
-        order[i] = i;
-    for (int i = place->pages - 1; i > 0; i--)
-        swap(&order[i], &order[scatter((uint64_t)i) % (uint64_t)(i + 1)]);
-    for (int i = 0; i < REQUESTS * place->stride; i++)
-        place->table[i] = -1;
-    for (int s = 0, next = 0; s < REQUESTS; s++)
-        for (int i = 0; i < pages_of(place, s); i++)
-            place->table[s * place->stride + i] = order[next++];
-    free(order);
-}
-
-static const MfSpec *spec_of(const Rig *b)
-{
-    return op_spec(b->op, ISO_PHASE_RUN, 1, 1);
-}
-
-static int tensor_of(const Rig *b, int binding)
-{
-    return spec_of(b)->bindings[binding].tensor;
-}
-
-static int coordinate_axis(const Rig *b, int tensor, MfCoordinate kind)
-{
-    const Manifest *m = b->module->manifest;
-    const MfTensor *declared = &b->op->op->tensors[tensor];
-    for (int i = 0; i < declared->n_axes; i++)
-        if (axis_is_table(m, &declared->axes[i]) &&
-            m->atoms[declared->axes[i].atom[0]].coordinate == kind)
-            return i;
-    return -1;
-}
-
-static void shape_stored(const Rig *b, const Place *place, int index, iso_tensor *t)
-{
-    int sequence = coordinate_axis(b, index, MF_SEQUENCE);
-    if (sequence < 0)
-        return;
-    t->shape[sequence] = place->mode == IN_PAGES ? place->pages
-                         : place->mode == PACKED ? 1
-                                                 : REQUESTS;
-    t->shape[coordinate_axis(b, index, MF_POSITION)] = place->mode == IN_PAGES ? place->page
-                                                       : place->mode == PACKED ? place->total + 3
-                                                                               : LONGEST;
-    int64_t stride = 1;
-    for (int i = t->n_axes - 1; i >= 0; i--) {
-        t->stride[i] = stride;
-        stride *= t->shape[i];
-    }
-}
-
-static int64_t elements_of(const iso_tensor *t)
-{
-    int64_t n = 1;
-    for (int i = 0; i < t->n_axes; i++)
-        n *= t->shape[i];
-    return n;
-}
-
-static size_t bytes_of(const iso_tensor *t)
-{
-    return (size_t)elements_of(t) * (t->dtype == ISO_F32 ? 4 : 2);
-}
-
-/* ---- values ---------------------------------------------------------------------------------- */
-
-static void put_value(iso_tensor *t, int64_t at, uint64_t seed)
-{
-    float x = (float)(int)(scatter(seed) % 4001 - 2000) / 1024.0f;
-    if (t->dtype == ISO_F32)
-        ((float *)t->data)[at] = x;
-    else
-        ((uint16_t *)t->data)[at] = t->dtype == ISO_F16 ? iso_f16_of_f32(x) : iso_bf16_of_f32(x);
-}
-
-static void put_odd(iso_tensor *t, int64_t at)
-{
-    static const uint16_t bf16[] = {0x7FC1, 0x7F80, 0xFF80}, f16[] = {0x7E01, 0x7C00, 0xFC00};
-    ((uint16_t *)t->data)[at] = (t->dtype == ISO_F16 ? f16 : bf16)[at / 7 % 3];
-}
-
-/* The last keys of some requests, and one that a window leaves behind, are no numbers. */
-static bool is_odd(bool values, int s, int key, int64_t element)
-{
-    bool last = key == lengths[s] - 1;
-    if (!values)
-        return last && s % 4 == 1 && lengths[s] < AROUND;
-    return element % ODD_EVERY == ODD_AT &&
-           ((last && s % 2 == 0) || (lengths[s] > AROUND && key == lengths[s] - BEFORE_LAST));
-}
-
-/* Steps along the stored axes. */
-static void place_key(const Place *place, int s, int key, int64_t *a, int64_t *b)
-{
-    *a = place->mode == IN_PAGES ? place->table[s * place->stride + key / place->page]
-         : place->mode == PACKED ? 0
-                                 : s;
-    *b = place->mode == IN_PAGES ? key % place->page
-         : place->mode == PACKED ? place->starts[s] + key
-                                 : key;
-}
-
-/* Element `i` of a key, counted over the axes that are not stored, from the tensor's first. */
-static int64_t inner_offset(const iso_tensor *t, int sequence, int position, int64_t i)
-{
-    int64_t offset = 0;
-    for (int axis = t->n_axes - 1; axis >= 0; axis--)
-        if (axis != sequence && axis != position) {
-            offset += i % t->shape[axis] * t->stride[axis];
-            i /= t->shape[axis];
-        }
-    return offset;
-}
-
-static void fill_stored(const Rig *b, const Place *place, int index, iso_tensor *t)
-{
-    int sequence = coordinate_axis(b, index, MF_SEQUENCE);
-    int position = coordinate_axis(b, index, MF_POSITION);
-    bool values = index == tensor_of(b, spec_of(b)->attend.values);
-    int64_t inner = elements_of(t) / t->shape[sequence] / t->shape[position];
-    for (int64_t i = 0; i < elements_of(t); i++)
-        put_odd(t, i);
-    for (int s = 0; s < REQUESTS; s++)
-        for (int key = 0; key < lengths[s]; key++) {
-            int64_t x, y;
-            place_key(place, s, key, &x, &y);
-            for (int64_t i = 0; i < inner; i++) {
-                int64_t at = x * t->stride[sequence] + y * t->stride[position] +
-                             inner_offset(t, sequence, position, i);
-                uint64_t seed = (((uint64_t)index * REQUESTS + (uint64_t)s) * LONGEST +
-                                 (uint64_t)key) * 4096 + (uint64_t)i;
-                put_value(t, at, seed);
-                if (is_odd(values, s, key, i))
-                    put_odd(t, at);
-            }
-        }
-}
-
-static void fill_plain(iso_tensor *t, int index)
-{
-    for (int64_t i = 0; i < elements_of(t); i++)
-        put_value(t, i, (uint64_t)(index + 50) << 32 | (uint64_t)i);
-}
+enum { REPLAYS = 3 };
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
@@ -294,8 +16,8 @@ static void fill_plain(iso_tensor *t, int index)
 static void cache_axes(const Rig *b, int index, iso_tensor *cache, iso_tensor *rows)
 {
     const iso_tensor *t = &b->device[index];
-    int sequence = coordinate_axis(b, index, MF_SEQUENCE);
-    int position = coordinate_axis(b, index, MF_POSITION), n = 2;
+    int sequence = attend_axis(b, index, MF_SEQUENCE);
+    int position = attend_axis(b, index, MF_POSITION), n = 2;
     *cache = *t;
     cache->shape[0] = t->shape[sequence], cache->stride[0] = t->stride[sequence];
     cache->shape[1] = t->shape[position], cache->stride[1] = t->stride[position];
@@ -320,31 +42,32 @@ static void rewrite_cache(Rig *b, const Place *place)
     int64_t *slots = calloc((size_t)place->total, sizeof *slots), n = 0;
     int tensors = 0;
     for (int s = 0; s < REQUESTS; s++)
-        for (int key = 0; key < lengths[s]; key++)
+        for (int key = 0; key < attend_lengths[s]; key++)
             slots[n++] = (int64_t)place->table[s * place->stride + key / place->page] *
                              place->page + key % place->page;
     DevicePtr on_device = gpu_alloc((size_t)n * 8);
     gpu_write(on_device, slots, (size_t)n * 8);
     for (int i = 0; i < b->params; i++) {
-        if (coordinate_axis(b, i, MF_SEQUENCE) < 0)
+        if (attend_axis(b, i, MF_SEQUENCE) < 0)
             continue;
         iso_tensor *c = &cache[tensors], *r = &rows[tensors++];
         cache_axes(b, i, c, r);
         r->shape[0] = 1;
-        int64_t inner = elements_of(r);
+        int64_t inner = attend_elements(r);
         r->shape[0] = n;
-        uint16_t *line = malloc((size_t)(n * inner) * 2), *image = malloc(bytes_of(c));
-        memcpy(image, b->host[i].data, bytes_of(c));
+        uint16_t *line = malloc((size_t)(n * inner) * 2), *image = malloc(attend_bytes(c));
+        memcpy(image, b->host[i].data, attend_bytes(c));
         for (int64_t k = 0; k < n; k++)
             for (int64_t e = 0; e < inner; e++) {
                 int64_t at = slots[k] / place->page * c->stride[0] +
-                             slots[k] % place->page * c->stride[1] + inner_offset(c, 0, 1, e);
+                             slots[k] % place->page * c->stride[1] +
+                             attend_inner_offset(c, 0, 1, e);
                 line[k * inner + e] = image[at];
                 image[at] = 0x7FFF;
             }
         DevicePtr data = gpu_alloc((size_t)(n * inner) * 2);
         gpu_write(data, line, (size_t)(n * inner) * 2);
-        gpu_write((DevicePtr)(uintptr_t)c->data, image, bytes_of(c));
+        gpu_write((DevicePtr)(uintptr_t)c->data, image, attend_bytes(c));
         r->data = (void *)(uintptr_t)data;
         free(line);
         free(image);
@@ -362,9 +85,9 @@ static void rewrite_cache(Rig *b, const Place *place)
 static void check_cache(Rig *b)
 {
     for (int i = 0; i < b->params; i++) {
-        if (coordinate_axis(b, i, MF_SEQUENCE) < 0)
+        if (attend_axis(b, i, MF_SEQUENCE) < 0)
             continue;
-        size_t bytes = bytes_of(&b->host[i]);
+        size_t bytes = attend_bytes(&b->host[i]);
         char *actual = malloc(bytes);
         gpu_read(actual, (DevicePtr)(uintptr_t)b->device[i].data, bytes);
         if (memcmp(actual, b->host[i].data, bytes)) {
@@ -379,16 +102,16 @@ static void check_cache(Rig *b)
 static void open_stored(Rig *b, const Place *place)
 {
     for (int i = 0; i < b->params; i++) {
-        if (coordinate_axis(b, i, MF_SEQUENCE) < 0)
+        if (attend_axis(b, i, MF_SEQUENCE) < 0)
             continue;
         iso_tensor *t = &b->host[i];
         must(iso_op_tensor(b->op, ISO_PHASE_RUN, 1, i, t, NULL), "iso_op_tensor");
-        shape_stored(b, place, i, t);
-        t->data = malloc(bytes_of(t));
-        fill_stored(b, place, i, t);
+        attend_shape_stored(b, place, i, t);
+        t->data = malloc(attend_bytes(t));
+        attend_fill_stored(b, place, i, t);
         b->device[i] = *t;
-        DevicePtr data = gpu_alloc(bytes_of(t));
-        gpu_write(data, t->data, bytes_of(t));
+        DevicePtr data = gpu_alloc(attend_bytes(t));
+        gpu_write(data, t->data, attend_bytes(t));
         b->device[i].data = (void *)(uintptr_t)data;
     }
     gpu_write(b->starts, place->starts, sizeof place->starts);
@@ -404,7 +127,7 @@ static void open_stored(Rig *b, const Place *place)
 static void close_stored(Rig *b, Place *place)
 {
     for (int i = 0; i < b->params; i++)
-        if (coordinate_axis(b, i, MF_SEQUENCE) >= 0) {
+        if (attend_axis(b, i, MF_SEQUENCE) >= 0) {
             free(b->host[i].data);
             gpu_free((DevicePtr)(uintptr_t)b->device[i].data);
         }
@@ -415,7 +138,7 @@ static void close_stored(Rig *b, Place *place)
 
 static bool is_stored(const Rig *b, int index)
 {
-    return index < b->params && coordinate_axis(b, index, MF_SEQUENCE) >= 0;
+    return index < b->params && attend_axis(b, index, MF_SEQUENCE) >= 0;
 }
 
 /* All else for a number of rows. */
@@ -426,11 +149,11 @@ static void open_rows(Rig *b, const Rows *rows)
         if (is_stored(b, i))
             continue;
         must(iso_op_tensor(b->op, ISO_PHASE_RUN, rows->n, i, t, NULL), "iso_op_tensor");
-        t->data = malloc(bytes_of(t));
-        fill_plain(t, i);
+        t->data = malloc(attend_bytes(t));
+        attend_fill_plain(t, i);
         b->device[i] = *t;
-        DevicePtr data = gpu_alloc(bytes_of(t));
-        gpu_write(data, t->data, bytes_of(t));
+        DevicePtr data = gpu_alloc(attend_bytes(t));
+        gpu_write(data, t->data, attend_bytes(t));
         b->device[i].data = (void *)(uintptr_t)data;
     }
     b->workspace_bytes = 0;
@@ -488,7 +211,7 @@ static uint64_t compare(Rig *b)
     uint64_t differ = 0;
     for (int i = b->params; i < b->n; i++) {
         const iso_tensor *t = &b->host[i];
-        size_t each = t->dtype == ISO_F32 ? 4 : 2, bytes = bytes_of(t);
+        size_t each = t->dtype == ISO_F32 ? 4 : 2, bytes = attend_bytes(t);
         char *actual = malloc(bytes);
         gpu_read(actual, (DevicePtr)(uintptr_t)b->device[i].data, bytes);
         for (size_t at = 0; at < bytes; at += each)
@@ -504,7 +227,7 @@ static uint64_t compare(Rig *b)
 static void poison(Rig *b)
 {
     for (int i = b->params; i < b->n; i++)
-        gpu_set((DevicePtr)(uintptr_t)b->device[i].data, POISON, bytes_of(&b->device[i]));
+        gpu_set((DevicePtr)(uintptr_t)b->device[i].data, POISON, attend_bytes(&b->device[i]));
 }
 
 typedef struct Call {
@@ -628,7 +351,7 @@ static void run_graphs(Rig *b, const Place *place, const Rows *whole)
         void *graph = gpu_record(make_call, &call);
         for (int replay = 0; replay < REPLAYS; replay++) {
             for (int s = 0; s < REQUESTS; s++)
-                rows.lengths[s] = lengths[s] - lengths[s] * replay / 4;
+                rows.lengths[s] = attend_lengths[s] - attend_lengths[s] * replay / 4;
             for (int i = 0; i < rows.n; i++)
                 if (rows.sequence[i] >= 0)
                     rows.position[i] = rows.lengths[rows.sequence[i]] - 1;
@@ -644,9 +367,10 @@ static void run_graphs(Rig *b, const Place *place, const Rows *whole)
 
 static void run_place(Rig *b, Mode mode, int page, const char *name)
 {
-    static void (*const make[])(Rows *) = {decode_rows, verify_rows, chunk_rows, late_rows};
+    static void (*const make[])(Rows *) = {attend_decode_rows, attend_verify_rows,
+                                           attend_chunk_rows, attend_late_rows};
     Place place;
-    make_place(&place, mode, page, name);
+    attend_make_place(&place, mode, page, name);
     open_stored(b, &place);
     for (int i = 0; i < (page == 528 ? 4 : 3); i++) {
         Rows rows;
@@ -689,7 +413,7 @@ int attend_check(const iso_module *module, iso_module *cpu, const char *only)
         const char *name = module->manifest->ops[i].name;
         must(iso_op_get(module, name, NULL, &b.op), name);
         must(iso_op_get(cpu, name, NULL, &b.on_cpu), name);
-        if (spec_of(&b)->family != MF_ATTEND || (only && strcmp(only, name)))
+        if (attend_first_spec(&b)->family != MF_ATTEND || (only && strcmp(only, name)))
             continue;
         must(iso_op_tensors(b.op, &b.params, &results), name);
         must(iso_op_schedules(b.op, &b.schedules), name);
