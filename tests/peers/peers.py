@@ -30,7 +30,7 @@ def library():
     out = os.path.join(tempfile.mkdtemp(), "peers.so")
     sources = ["tests/peers/peers.c", "runtime/error.c"] + [
         f"runtime/weights/weights{s}.c"
-        for s in ("", "_type", "_seed", "_safetensors", "_gguf", "_threads")]
+        for s in ("", "_type", "_seed", "_safetensors", "_gguf", "_fp4", "_threads")]
     subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2",
                     "-ffp-contract=off", "-shared", "-fPIC", "-I.", "-Iruntime", "-Icompiler",
                     *sources, "-o", out, "-ljansson", "-lcrypto", "-lm"], cwd=ROOT, check=True)
