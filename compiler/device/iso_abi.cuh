@@ -43,6 +43,8 @@
 //                                byte strides {k stride * 2, leaf length * k stride * 2}
 //                                box {64, 64, 1}
 //           (with one leaf the leaf's byte stride is never used: give any multiple of 16)
+//           an Op with take_eight, args.reads != 0: one more for its only operand, as [row][k] of
+//           one leaf whose k are the columns, box {64, 1, bm}
 //
 //   folds   an Op whose columns are reduced (iso_fold.cuh): ceil(columns, bn) is Fold::parts; value
 //           v of the root of part p of a row lies at roots + (p * Op::values + v) * root_stride +
@@ -171,6 +173,7 @@ typedef struct IsoGemmArgs {
     float *workspace;                       // see above; null where its size is 0
     unsigned *counters;
     IsoGemmGroup group[ISO_GEMM_GROUPS];
+    int reads;                              // not 0: the map of what the epilogue reads is there
 } IsoGemmArgs;
 
 // Elements (token, pick) with their experts are the rows of a grouped product, numbered token by
@@ -216,6 +219,7 @@ typedef struct IsoOrderArgs {
 typedef struct IsoGemmMaps {
     IsoTensorMap a;
     IsoTensorMap b[ISO_GEMM_MAPS];
+    IsoTensorMap read;
 } IsoGemmMaps;
 
 // The roots that one rank sent, in the order of its leaves: root r of part p of (row, column) of

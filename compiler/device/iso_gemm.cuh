@@ -18,6 +18,7 @@
 //       static __device__ bool eights(int group, const IsoGemmGroup &g);
 //       static __device__ void load_eight(
 //           int group, const IsoGemmGroup &g, int row, int col, Inputs *in);
+//       static __device__ void take_eight(const unsigned (&word)[4], Inputs *in);
 //       static constexpr bool wide;
 //       static __device__ unsigned value0(
 //           int group, const IsoGemmGroup &g, int row, int col,
@@ -29,8 +30,9 @@
 // a bundle of pairs come before its stores, so that they wait for memory together. A wide Op has
 // one result of two bytes, of which value0 gives the pair that store would store; the kernel may
 // then store several pairs at once. load_eight, where it exists, loads four pairs from column col
-// on, a multiple of 8, where eights(group, g) said that every view has them in one word. An Op
-// whose tree leaves roots derives from IsoNoEpilogue.
+// on, a multiple of 8, where eights(group, g) said that every view has them in one word. take_eight
+// is the same of words that the kernel has loaded; it exists where what is read is one operand of
+// two bytes that lies as the sums do. An Op whose tree leaves roots derives from IsoNoEpilogue.
 #ifndef ISO_GEMM_CUH
 #define ISO_GEMM_CUH
 

@@ -48,6 +48,10 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int pieces = regs / 8, fit = room / piece_regs;
     static constexpr int most = pieces - (Op::Tree::roots ? 2 : 0); // a root is twice as wide
     static constexpr int kept = !defers ? 0 : most < fit ? most : fit;
+    // Whether what the epilogue reads of a tile comes as one more block, in a stage's place.
+    static constexpr bool reads = IsoTakesEights<Op>::value && Op::groups == 1 &&
+                                  !Tile::gathered && kept == 0 && Tile::bm % 64 == 0 &&
+                                  Tile::bn % 64 == 0 && Tile::bm * Tile::bn * 2 <= stage_bytes;
     // What the CTAs of a cluster have in common, and how their tiles lie.
     static constexpr bool shares_b = Tile::cluster > 1 && Op::parts * Tile::bn > Tile::bm;
     static constexpr bool shares_a = Tile::cluster > 1 && !shares_b;
@@ -222,6 +226,17 @@ ISO_INLINE void iso_wgmma_fill(const IsoGemmMaps &maps, unsigned smem, unsigned 
     iso_wgmma_fill_columns<Op, Tile>(maps, smem, bar, group, col0, k0, leaf);
 }
 
+// What a tile's epilogue reads, 64 columns after 64.
+template <class Op, class Tile>
+ISO_INLINE void iso_wgmma_fill_read(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int row0,
+                                    int col0) {
+    iso_mbar_expect(bar, Tile::bm * Tile::bn * 2);
+#pragma unroll
+    for (int i = 0; i < Tile::bn / 64; ++i) {
+        iso_tma_load_3d(smem + i * Tile::bm * 128, &maps.read, bar, col0 + i * 64, 0, row0);
+    }
+}
+
 // The first stages of a CTA, whose columns are loaded before what comes before has ended. A thread
 // loads them, before it becomes the producer.
 template <class Op, class Tile> struct IsoEarly {
@@ -293,6 +308,14 @@ ISO_INLINE void iso_wgmma_produce(const IsoGemmArgs &args, const IsoGemmMaps &ma
             }
         }
         leaf = 0;
+        if constexpr (Plan::reads) {
+            if (args.reads) {
+                iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
+                iso_wgmma_fill_read<Op, Tile>(maps, smem + ring.stage * Plan::stage_bytes,
+                                              ring.full + 8 * ring.stage, row * Tile::bm, col0);
+                ring.template advance<Tile::stages>();
+            }
+        }
     }
     // The others' last releases must find this CTA's barriers still there.
     for (int s = 0; Tile::cluster > 1 && s < Tile::stages; ++s) {
@@ -542,9 +565,41 @@ template <class Op, class Tile, class Where, class Later> struct IsoWgmmaBody {
         }
     }
 
+    // What the epilogue reads has come as one more block.
+    __device__ __forceinline__ void leave_with_block(const IsoPlace &at) {
+        constexpr int sets = regs / 8;
+        typename Op::Inputs in[sets][4];
+        int quad = threadIdx.x % 4, lane_row = threadIdx.x % 32 / 4;
+        unsigned row = a_tile + ring.stage * Plan::stage_bytes +
+                       (threadIdx.x % 128 / 32 * 16 + lane_row) * 128;
+        await();
+#pragma unroll
+        for (int set = 0; set < sets; ++set) {
+            unsigned word[4], eight = (quad + set / 2 % 2 * 4) ^ lane_row;
+            iso_shared_load16(word, row + set / 4 * Tile::bm * 128 + set % 2 * 1024 + eight * 16);
+            Op::take_eight(word, in[set]);
+        }
+        iso_proxy_fence();                          // read, before a copy may overwrite it
+        __syncwarp();
+        release(ring.stage);
+        ring.template advance<Tile::stages>();
+        const IsoGemmGroup &g = args.group[at.group];
+        if (iso_leaves_wide<Op>(at, g)) {
+            IsoLeave<Op, regs>::sets(g, at, -1, 0, acc, in);
+        } else {
+            IsoLeave<Op, regs>::now(args, at, -1, acc);
+        }
+    }
+
     __device__ __forceinline__ void leave(int r) {
         later.leave_all(args);
         auto at = where.place();
+        if constexpr (Plan::reads) {
+            if (args.reads) {
+                leave_with_block(at);
+                return;
+            }
+        }
         if (Plan::kept > 0 && where.followed() && iso_leaves_wide<Op>(at, args.group[at.group])) {
             later.take(args, at, acc);
         } else {

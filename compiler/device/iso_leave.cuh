@@ -51,6 +51,15 @@ struct IsoReadsEights<Op, typename IsoExists<decltype(&Op::load_eight)>::Type> {
     static constexpr bool value = true;
 };
 
+// Whether what the Op reads can come as a block of the ring.
+template <class Op, class = void> struct IsoTakesEights {
+    static constexpr bool value = false;
+};
+template <class Op>
+struct IsoTakesEights<Op, typename IsoExists<decltype(&Op::take_eight)>::Type> {
+    static constexpr bool value = true;
+};
+
 template <class Op, class Place>
 ISO_INLINE bool iso_leaves_wide(const Place &at, const IsoGemmGroup &g) {
     if constexpr (Op::Tree::roots) {
@@ -188,6 +197,31 @@ template <class Op, int Regs> struct IsoLeave {
     static constexpr bool at_once = read > 0 && parts * Regs + read <= 128 &&
                                     Op::Tree::length > 1 + Op::Tree::roots;
 
+    // Pieces of 32 columns of both rows, after `done` accumulators, with what they read.
+    template <int Sets, class Place>
+    ISO_INLINE void sets(const IsoGemmGroup &g, const Place &at, int root, int done,
+                         const float (&acc)[parts][Regs],
+                         const typename Op::Inputs (&in)[Sets][4]) {
+#pragma unroll
+        for (int set = 0; set < Sets; ++set) {
+            if (at.passes(set % 2)) {
+                continue;
+            }
+            typename Op::Sum sums[parts][4];
+#pragma unroll
+            for (int i = 0; i < 4 * parts; ++i) {
+                const float *v = &acc[i / 4][set / 2 * 16 + set % 2 * 2 + i % 4 * 4];
+                sums[i / 4][i % 4] = Op::sum(v[0], v[1]);
+            }
+            int col = at.col0 + 2 * done + set / 2 * 32;
+            if constexpr (Op::Tree::roots) {
+                iso_leave_root<Op>(g, at, root, set % 2, col, sums);
+            } else {
+                iso_leave_eights<Op>(g, at, set % 2, col, sums, in[set]);
+            }
+        }
+    }
+
     template <class Place>
     ISO_INLINE void wide(const IsoGemmGroup &g, const Place &at, int root,
                          float (&acc)[parts][Regs]) {
@@ -201,24 +235,7 @@ template <class Op, int Regs> struct IsoLeave {
                     iso_leave_ask<Op>(g, at, set % 2, at.col0 + 2 * done + set / 2 * 32, in[set]);
                 }
             }
-#pragma unroll
-            for (int set = 0; set < bundle / 8; ++set) {
-                if (at.passes(set % 2)) {
-                    continue;
-                }
-                typename Op::Sum sums[parts][4];
-#pragma unroll
-                for (int i = 0; i < 4 * parts; ++i) {
-                    const float *v = &acc[i / 4][set / 2 * 16 + set % 2 * 2 + i % 4 * 4];
-                    sums[i / 4][i % 4] = Op::sum(v[0], v[1]);
-                }
-                int col = at.col0 + 2 * done + set / 2 * 32;
-                if constexpr (Op::Tree::roots) {
-                    iso_leave_root<Op>(g, at, root, set % 2, col, sums);
-                } else {
-                    iso_leave_eights<Op>(g, at, set % 2, col, sums, in[set]);
-                }
-            }
+            sets(g, at, root, done, acc, in);
             shift<bundle>(acc);
         }
     }

@@ -226,7 +226,8 @@ ISO_INLINE float2 iso_shared_load_f2(unsigned src) {
 }
 
 // Makes what other threads' copies wrote, once this one knows of it, visible to its tensor-core
-// steps. Of all memory, not of shared memory alone, it would be a fence of the whole device.
+// steps, and ends what it reads before a copy of the engine may come. Of all memory, not of shared
+// memory alone, it would be a fence of the whole device.
 ISO_INLINE void iso_proxy_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -446,6 +446,20 @@ static void write_question(Writer *w, const Epilogue *e, int n, const char *name
     writer_close(w, "");
 }
 
+/* What is read lies as the sums do: a tile of it can come through the ring of stages. */
+static void write_taken(KernelText *k, const Epilogue *e)
+{
+    Writer *w = &k->head;
+    if (e->touched.n_operands != 1 || !k->kernel->bindings[e->touched.operand[0]].has[0])
+        return;
+    writer_open(w, "ISO_INLINE void take_eight(const unsigned (&word)[4], Inputs *in)");
+    writer_line(w, "#pragma unroll");
+    writer_open(w, "for (int i = 0; i < 4; ++i)");
+    writer_line(w, "in[i].in%d_0 = word[i];", e->prefix);
+    writer_close(w, "");
+    writer_close(w, "");
+}
+
 static void write_loads(KernelText *k, const Epilogue *e, int n)
 {
     static const char parameters[] = "int group, const IsoGemmGroup &g, int row, int col, ";
@@ -464,6 +478,8 @@ static void write_loads(KernelText *k, const Epilogue *e, int n)
     writer_open(w, "ISO_INLINE void load_eight(%sInputs *in)", parameters);
     insert_groups(w, e, n, offsetof(Epilogue, eight));
     writer_close(w, "");
+    if (n == 1)
+        write_taken(k, e);
 }
 
 static void write_epilogues(KernelText *k)

@@ -140,17 +140,12 @@ static unsigned long long leaf_step(unsigned long long leaves, unsigned long lon
     return leaves > 1 ? length * 2 : 16 * (unsigned long long)ceil_div((int64_t)length * 2, 16);
 }
 
-iso_status gemm_map(const Launch *launch, const Operand *operand, int box_rows, int64_t experts,
-                    int64_t expert_stride, IsoTensorMap *out)
+/* Lines of `leaves` leaves of `length` elements. */
+static iso_status lines_map(const Launch *launch, const Operand *operand, unsigned long long length,
+                            unsigned long long leaves, int box_rows, int64_t experts,
+                            int64_t expert_stride, IsoTensorMap *out)
 {
-    const MfGemm *gemm = &launch->spec->gemm;
     const Driver *driver = launch->op->module->driver;
-    unsigned long long length = (unsigned long long)(gemm->leaf_hi[0] - gemm->leaf_lo[0]);
-    unsigned long long leaves = (unsigned long long)gemm->n_leaves;
-    if (gemm->runs_on) {
-        length *= leaves;
-        leaves = 1;
-    }
     unsigned long long rows = (unsigned long long)operand->rows, all = (unsigned long long)experts;
     unsigned long long step = (unsigned long long)operand->stride * 2;
     unsigned long long apart = (unsigned long long)expert_stride * 2;
@@ -173,6 +168,18 @@ iso_status gemm_map(const Launch *launch, const Operand *operand, int box_rows, 
         CU_TENSOR_MAP_L2_256B, 0);
     memcpy(out, &map, sizeof map);
     return driver_check(driver, result, "cuTensorMapEncodeTiled");
+}
+
+iso_status gemm_map(const Launch *launch, const Operand *operand, int box_rows, int64_t experts,
+                    int64_t expert_stride, IsoTensorMap *out)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    unsigned long long length = (unsigned long long)(gemm->leaf_hi[0] - gemm->leaf_lo[0]);
+    unsigned long long leaves = (unsigned long long)gemm->n_leaves;
+    if (gemm->runs_on)
+        return lines_map(launch, operand, length * leaves, 1, box_rows, experts, expert_stride,
+                         out);
+    return lines_map(launch, operand, length, leaves, box_rows, experts, expert_stride, out);
 }
 
 /* ---- products ---- */
@@ -212,6 +219,29 @@ static iso_status bind_products(const Launch *launch, IsoGemmArgs *args, IsoGemm
         }
     }
     return status;
+}
+
+/* Where many rows of the only operand of an epilogue lie as the sums do, the kernel may load them
+ * as it loads rows of a. */
+static iso_status bind_read(const Launch *launch, IsoGemmArgs *args, IsoGemmMaps *maps)
+{
+    enum { ROWS_MANY = 128 };
+    const MfGemm *gemm = &launch->spec->gemm;
+    const IsoView *view = &args->group[0].operand[0];
+    if (!gemm->wgmma || gemm->across_ctas || gemm->roots_out || gemm->n_groups != 1 ||
+        gemm->group[0].n_operands != 1 || gemm->tile_m < ROWS_MANY)
+        return ISO_OK;
+    const MfBinding *bound = &launch->spec->bindings[gemm->group[0].operand[0]];
+    const MfTensor *tensor = &launch->op->op->tensors[bound->tensor];
+    if (!bound->has[0] || !bound->has[1] || bound->lookup >= 0 || bound->coordinate ||
+        manifest_dtype_bytes(tensor->dtype) != 2 || view->stride[1] != 1 || view->stride[0] <= 0 ||
+        view->stride[0] % 8 || (uintptr_t)view->ptr % 16)
+        return ISO_OK;
+    args->reads = 1;
+    const Operand operand = {.data = view->ptr, .stride = view->stride[0], .rows = args->rows,
+                             .k_inner = true, .f16 = tensor->dtype == ISO_F16};
+    return lines_map(launch, &operand, (unsigned long long)args->group[0].columns, 1, gemm->tile_m,
+                     0, 0, &maps->read);
 }
 
 void gemm_roots(const Launch *launch, IsoGemmArgs *args)
@@ -267,6 +297,8 @@ iso_status launch_gemm(const Launch *launch)
     iso_status status = groups_bind(launch, !gemm->roots_out, args.group);
     if (!status)
         status = bind_products(launch, &args, &maps);
+    if (!status)
+        status = bind_read(launch, &args, &maps);
     if (status)
         return status;
     if (gemm->roots_out)

@@ -275,6 +275,19 @@ static const Fault deep_faults[] = {
      "        release(ring.stage);\n        iso_wgmma_wait<1>();"},
 };
 
+#define BLOCK "down", "tp1", 4096, "take_eight"
+
+/* What an epilogue reads, as one more block of a tile: tried with block. */
+static const Fault block_faults[] = {
+    {"a block is of other columns", BLOCK, WGMMA_FILE, "col0 + i * 64, 0, row0", "col0, 0, row0"},
+    {"a block is read before it comes", BLOCK, WGMMA_FILE, "        await();\n#pragma unroll",
+     "#pragma unroll"},
+    {"a block is another row's", BLOCK, WGMMA_FILE, "set % 2 * 1024 + eight", "eight"},
+    {"a block's place is given back twice", BLOCK, WGMMA_FILE,
+     "__syncwarp();\n        release(ring.stage);",
+     "release(ring.stage);\n        release(ring.stage);"},
+};
+
 /* ---- texts ----------------------------------------------------------------------------------- */
 
 static Str replaced(Str text, const char *from, const char *to, int *times, Arena *arena)
@@ -411,6 +424,7 @@ typedef struct List {
 } List;
 
 static const List lists[] = {
+    {"block", block_faults, sizeof block_faults, false},
     {"qwen3-8b", deep_faults, sizeof deep_faults, false},
     {"mutants", more_faults, sizeof more_faults, true},
     {"top", choice_faults, sizeof choice_faults, false},
