@@ -165,7 +165,7 @@ static iso_status lines_map(const Launch *launch, const Operand *operand, unsign
         &map, operand->f16 ? CU_TENSOR_MAP_F16 : CU_TENSOR_MAP_BF16, experts ? 4 : 3, operand->data,
         operand->k_inner ? k_dims : r_dims, operand->k_inner ? k_strides : r_strides,
         operand->k_inner ? k_box : r_box, ones, 0, CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_256B, 0);
+        experts ? CU_TENSOR_MAP_L2_256B : CU_TENSOR_MAP_L2_128B, 0);
     memcpy(out, &map, sizeof map);
     return driver_check(driver, result, "cuTensorMapEncodeTiled");
 }
