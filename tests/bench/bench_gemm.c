@@ -21,13 +21,17 @@ typedef struct Op {
     const char *name;
     int64_t n, k;
     bool transposed, cut_k;
+    bool adds; /* a residual, where nothing is cut */
     int64_t m; /* of a product that sums over tokens, whose k they are; else the tokens: 0 */
 } Op;
 
 static const Op ops[] = {
-    {"qkv", 6144, 4096, false, false, 0},    {"gate_up", 24576, 4096, false, false, 0},
-    {"o_proj", 4096, 4096, false, true, 0},  {"down", 4096, 12288, false, true, 0},
-    {"dgrad", 4096, 12288, true, false, 0},  {"wgrad", 4096, 4096, true, false, 12288},
+    {"qkv", 6144, 4096, false, false, false, 0},
+    {"gate_up", 24576, 4096, false, false, false, 0},
+    {"o_proj", 4096, 4096, false, true, true, 0},
+    {"down", 4096, 12288, false, true, true, 0},
+    {"dgrad", 4096, 12288, true, false, false, 0},
+    {"wgrad", 4096, 4096, true, false, false, 12288},
 };
 
 typedef struct Options {
@@ -195,17 +199,33 @@ static void close_product(Product *p)
     gpu_free(p->y);
 }
 
-static void print_cell(const Op *op, const Product *p, int64_t rows, int tp, int tried,
+static void print_cell(const char *name, const Product *p, int64_t rows, int tp, int tried,
                        Times *cublas, Times *isoc, const char *kernel)
 {
     double a = median(cublas), b = median(isoc);
     double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
     double bytes = 2.0 * (double)p->n * (double)p->k;
     printf("| %s | %d | %" PRId64 " | %.1f (%.1f-%.1f) | %.1f (%.1f-%.1f) | **%.3f** | %.0f / %.0f "
-           "| %.0f / %.0f | %d | %.8s |\n", op->name, tp, rows, a, cublas->us[0],
+           "| %.0f / %.0f | %d | %.8s |\n", name, tp, rows, a, cublas->us[0],
            cublas->us[REPEATS - 1], b, isoc->us[0], isoc->us[REPEATS - 1], b / a, flops / a / 1e6,
            flops / b / 1e6, bytes / a / 1e3, bytes / b / 1e3, tried, kernel + 9);
     fflush(stdout);
+}
+
+/* Both sides in turns. */
+static void compare(Yardstick *yardstick, const Product *p, const Subject *s, void *ours,
+                    const char *name, int tp)
+{
+    Times cublas, isoc;
+    int tried;
+    void *theirs = cublas_record(yardstick, p, &tried);
+    gpu_replay(ours);
+    for (int i = 0; i < REPEATS; i++) {
+        cublas.us[i] = gpu_replay(theirs) * 1e3 / p->launches;
+        isoc.us[i] = gpu_replay(ours) * 1e3 / p->launches;
+    }
+    print_cell(name, p, s->run.rows, tp, tried, &cublas, &isoc, short_name(s));
+    gpu_forget(theirs);
 }
 
 static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *op, int64_t m,
@@ -214,7 +234,7 @@ static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *o
     Subject s = {.run = {.rows = m, .settled = 1}};
     iso_layout layout = {.name = tp == 1 ? "tp1" : "tp8"};
     must(iso_op_get(module, op->name, &layout, &s.op), "iso_op_get");
-    int join, tried;
+    int join;
     must(iso_op_needs_join(s.op, &join), "iso_op_needs_join");
     Product p = product_of(op, m, tp, join);
     s.copies = p.copies;
@@ -230,15 +250,16 @@ static void run_cell(Yardstick *yardstick, const iso_module *module, const Op *o
         close_product(&p);
         return;
     }
-    void *theirs = cublas_record(yardstick, &p, &tried), *ours = gpu_record(launch_all, &s);
-    Times cublas, isoc;
-    gpu_replay(ours);
-    for (int i = 0; i < REPEATS; i++) {
-        cublas.us[i] = gpu_replay(theirs) * 1e3 / p.launches;
-        isoc.us[i] = gpu_replay(ours) * 1e3 / p.launches;
+    void *ours = gpu_record(launch_all, &s);
+    compare(yardstick, &p, &s, ours, op->name, tp);
+    if (op->adds && tp == 1) {
+        char name[32];
+        snprintf(name, sizeof name, "%s, both add", op->name);
+        p.c = gpu_alloc((size_t)p.m * (size_t)p.n * 2);
+        gpu_fill_normal(p.c, (size_t)p.m * (size_t)p.n, 103, 1);
+        compare(yardstick, &p, &s, ours, name, tp);
+        gpu_free(p.c);
     }
-    print_cell(op, &p, m, tp, tried, &cublas, &isoc, short_name(&s));
-    gpu_forget(theirs);
     gpu_forget(ours);
     close_subject(&s);
     close_product(&p);

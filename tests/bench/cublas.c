@@ -140,10 +140,11 @@ static void launch_all(void *user, void *stream)
     const Call *c = user;
     const Product *p = c->product;
     const float one = 1, zero = 0;
+    DevicePtr add = p->c ? p->c : p->y;
     for (int i = 0; i < p->launches; i++)
         check(c->y->Matmul(c->y->handle, c->desc, &one, p->b + p->b_step * (size_t)(i % p->copies),
-                           c->b, p->a, c->a, &zero, p->y, c->out, p->y, c->out, c->algo,
-                           c->y->workspace, WORKSPACE, stream), "cublasLtMatmul");
+                           c->b, p->a, c->a, p->c ? &one : &zero, add, c->out, p->y, c->out,
+                           c->algo, c->y->workspace, WORKSPACE, stream), "cublasLtMatmul");
 }
 
 /* Milliseconds of the best of a few replays, after one to warm up. */

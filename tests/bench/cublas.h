@@ -8,12 +8,12 @@
 #include <stdbool.h>
 
 /* y[m, n] = a * b, all row-major bf16, y bf16 or f32; a is [m, k], or [k, m] if k_outer; b is
- * [n, k], or [k, n] if transposed.
+ * [n, k], or [k, n] if transposed. With c, of y's shape and type, y = a * b + c.
  * The i-th launch takes the b of copy i % copies, `b_step` bytes apart. */
 typedef struct Product {
     int64_t m, n, k;
     bool k_outer, transposed, f32;
-    DevicePtr a, b, y;
+    DevicePtr a, b, c, y;
     size_t b_step;
     int copies, launches;
 } Product;
