@@ -48,6 +48,18 @@ static void check_layouts(Rank *rank, Device *d, const int64_t *rows, int n)
         }
 }
 
+/* Of the rank that has most; every rank must come to the same. */
+static size_t bytes_of_roots(const Rank *rank, const Device *d, const char *layout)
+{
+    size_t most = 0;
+    for (int r = 0; r < rank->ranks; r++) {
+        const iso_op *op = op_of(rank->module, d->op->name, layout, r);
+        size_t own = op->at->join >= 0 ? roots_bytes(op, rank->ranks, 0) : 0;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
 /* Row counts about those where two shots begin, and where a join no longer takes its places early,
  * by the bytes of one row's roots. */
 static void check_thresholds(Rank *rank, Device *d)
@@ -60,8 +72,8 @@ static void check_thresholds(Rank *rank, Device *d)
             op_of(rank->module, d->op->name, manifest->layouts[l].name, rank->rank);
         if (op_shares_keys(op))
             continue;
-        size_t all = op->at->join >= 0 ? roots_bytes(op, rank->ranks, 0) : 0;
-        size_t bytes = all / (size_t)rank->ranks;
+        size_t bytes =
+            bytes_of_roots(rank, d, manifest->layouts[l].name) / (size_t)rank->ranks;
         size_t peers = bytes ? (size_t)op->at->sources[rank->rank].n - 1 : 0;
         int64_t at[2] = {bytes ? 256 << 10 : 0, peers ? (int64_t)(d->group->two_shot / peers) : 0};
         for (int i = 0; i < 2 && bytes; i++)
