@@ -74,6 +74,7 @@ Side open_sampler(Options *o, const iso_module *module, const SamplerConfig *con
                            .max_rows = o->rows,
                            .output_rows = 256,
                            .graph_rows = o->graph_rows,
+                           .timeout = o->timeout,
                            .max_sequences = o->at_once,
                            .max_position = longest(o),
                            .page = config->page,
@@ -88,6 +89,7 @@ Side open_trainer(Options *o, const iso_module *module, const char *layout)
                            .layout = layout,
                            .max_rows = o->pass,
                            .output_rows = 256,
+                           .timeout = o->timeout,
                            .max_sequences = o->at_once,
                            .max_position = longest(o)};
     return open_side(o, &engine);

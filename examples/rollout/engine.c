@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TIMEOUT = 60, MAX_RANKS = 64 };
+enum { MAX_RANKS = 64 };
 
 typedef enum Task { TASK_STEP, TASK_TRACE, TASK_FAULT, TASK_END } Task;
 
@@ -60,7 +60,7 @@ static iso_status open_rank(Rank *r)
                               .rank = r->rank,
                               .ranks = r->engine->ranks,
                               .bootstrap = r->engine->where,
-                              .timeout = TIMEOUT,
+                              .timeout = config->timeout,
                               .bytes = sizes.group};
     if (!status && r->engine->ranks > 1)
         status = iso_group_create(&r->group, config->module, &group);

@@ -20,7 +20,7 @@ static const char usage[] =
     "[:prefix][:draftN],...]\n"
     "               [--trainers LAYOUT,...] [--requests N] [--prompt N] [--answer N] [--shared N]\n"
     "               [--at-once N] [--rows N] [--pass N] [--pages N] [--kept N]\n"
-    "               [--graph-rows N] [--log]\n"
+    "               [--graph-rows N] [--timeout SECONDS] [--log]\n"
     "               [--sampler-file FILE.cubin [--force]] [--faults N]\n";
 
 typedef struct Number {
@@ -35,7 +35,7 @@ static int read_numbers(Options *o, const char *name, const char *value)
                         {"--rows", &o->rows},         {"--pass", &o->pass},
                         {"--pages", &o->pages},       {"--kept", &o->kept},
                         {"--faults", &o->faults},     {"--graph-rows", &o->graph_rows},
-                        {"--at-once", &o->at_once}};
+                        {"--at-once", &o->at_once},   {"--timeout", &o->timeout}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!strcmp(name, numbers[i].name)) {
             *numbers[i].value = atoi(value);
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
 {
     Options o = {.device = "cpu", .samplers = "tp1:16:0", .trainers = "tp1", .requests = 4,
                  .at_once = 64, .prompt = 24, .answer = 12, .rows = 64, .pass = 256, .pages = 64,
-                 .kept = 8};
+                 .kept = 8, .timeout = 60};
     if (!read_options(&o, argc, argv)) {
         fputs(usage, stderr);
         return 2;

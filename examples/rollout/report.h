@@ -9,7 +9,7 @@ typedef struct Options {
     const char *file, *weights, *device, *samplers, *trainers, *sampler_file;
     int requests, prompt, answer, shared; /* longest prompts and answers */
     int rows, pass;                       /* of a sampler's step, of a trainer's */
-    int pages, at_once, kept, faults, graph_rows;
+    int pages, at_once, kept, faults, graph_rows, timeout;
     bool force, log;
     bool has_digest; /* of the weights, from the first engine on */
     uint8_t digest[32];

@@ -28,6 +28,7 @@ typedef struct EngineConfig {
     int64_t max_position;
     int page;
     int64_t pages;
+    int timeout; /* seconds that a rank waits for another */
 } EngineConfig;
 
 Engine *engine_open(const EngineConfig *config);
