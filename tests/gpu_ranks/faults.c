@@ -144,6 +144,7 @@ static int run_trials(Task *task, const char *what, int signal, int times, Trial
         trial.number = i;
         trial.wrong = (i + 1) % task->ranks;
         failed += run_trial(&trial, signal, &seconds);
+        printf("  rank %d %s: the others had ended after %.2f s\n", trial.wrong, what, seconds);
         most = seconds > most ? seconds : most;
     }
     printf("%d times one of %d ranks %s: %s; all others had ended after at most %.2f s\n", times,
