@@ -33,6 +33,13 @@ static void use_last_rank(PtxJob *uneven, const PtxJob *job)
         uneven->rank = job->rank;
 }
 
+/* Of what goes over tokens in windows. */
+static bool has_windows(const MfSpec *spec)
+{
+    MfAttendKernel kernel = spec->attend.kernel;
+    return spec->family == MF_ATTEND && (kernel == MF_ATTEND_DECODE || kernel == MF_ATTEND_PARTS);
+}
+
 static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
 {
     if (job.spec < 0) /* a rank that has nothing to compute */
@@ -49,6 +56,9 @@ static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Aren
     vec_push(arena, jobs, job);
     job.uneven = PTX_FEW_ROWS;
     if (m->specs[job.spec].family == MF_GEMM && m->specs[job.spec].gemm.wgmma)
+        vec_push(arena, jobs, job);
+    job.uneven = PTX_MANY_TOKENS;
+    if (has_windows(&m->specs[job.spec]))
         vec_push(arena, jobs, job);
 }
 

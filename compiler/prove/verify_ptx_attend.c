@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-enum { REQUESTS = 8, MOST_ROWS = 80, MODES = 3, BEFORE_LAST = 25, ODD_EVERY = 16, ODD_AT = 5 };
+enum { REQUESTS = 8, MOST_ROWS = 160, MODES = 3, BEFORE_LAST = 25,
+       MANY = 132, ODD_EVERY = 16, ODD_AT = 5 };
 
 typedef enum Mode { IN_PAGES, PACKED, BY_STRIDES } Mode;
 
@@ -98,9 +99,11 @@ void verify_ptx_keys(PtxTrial *r)
 {
     PtxKeys *k = r->keys = arena_new_of(r->arena, PtxKeys);
     int which = r->job->spec * 2 + (r->job->uneven != 0);
-    bool few = r->worker->input->few_keys || r->worker->input->small;
+    bool many = r->job->uneven & PTX_MANY_TOKENS;
+    bool few = r->worker->input->few_keys || r->worker->input->small || many;
     k->lengths = few ? few_lengths : all_lengths;
-    k->chunk = r->worker->input->small ? 2 : few ? 20 : r->worker->input->prove ? 3 : 6;
+    k->chunk = many ? MANY
+               : r->worker->input->small ? 2 : few ? 20 : r->worker->input->prove ? 3 : 6;
     k->requests = few ? (int)(sizeof few_lengths / sizeof *few_lengths) : REQUESTS;
     k->mode = (Mode)(which % MODES);
     k->page = page_sizes[which / MODES % 3];

@@ -20,6 +20,7 @@ enum {
 enum {
     PTX_UNEVEN = PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS,
     PTX_FEW_ROWS = 8, /* fewer than a tile of wgmma has */
+    PTX_MANY_TOKENS = 16, /* of a request, more than a window of decode has */
 };
 
 /* The first place where a spec is used: specs bind kernels, so this is every kernel as every op
