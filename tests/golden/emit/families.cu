@@ -4,122 +4,12 @@
 #include "iso_num.cuh"
 #include "iso_fn.cuh"
 #include "iso_short.cuh"
-#include "iso_gemm_stream.cuh"
 #include "iso_gemm_wgmma.cuh"
+#include "iso_gemm_stream.cuh"
 #include "iso_prim.cuh"
 #include "iso_map.cuh"
 #include "iso_row.cuh"
 #include "iso_join.cuh"
-
-// o_proj; threads 128, shared 81920
-// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_1a8cb187b01fe8e7 {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
-    using Sum = unsigned;
-    ISO_INLINE Sum sum(float x, float y) {
-        return iso_round_pair<false>(x, y);
-    }
-    struct Inputs {
-        unsigned in0_0;
-    };
-    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
-        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
-    }
-    template <bool Pairs>
-    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
-        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
-    }
-    ISO_INLINE bool eights(int group, const IsoGemmGroup &g) {
-        return iso_view_eights(g.operand[0], 2, 1);
-    }
-    ISO_INLINE void load_eight(int group, const IsoGemmGroup &g, int row, int col, Inputs *in) {
-        unsigned word0[4];
-        iso_load16((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], word0);
-        #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            in[i].in0_0 = word0[i];
-        }
-    }
-    static constexpr bool wide = true;
-    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
-        float last0[2];
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
-            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
-        }
-        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
-        return out0;
-    }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(128)
-iso_gemm_1a8cb187b01fe8e7(const __grid_constant__ IsoGemmArgs args) {
-    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
-}
-}
-
-// o_proj; threads 384, shared 164928
-// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
-namespace text_iso_gemm_272f8155627e7293 {
-struct Op {
-    static constexpr int groups = 1, parts = 1;
-    static constexpr bool f16 = false, a_trans = false, b_trans = false;
-    using Tree = IsoTree<'P', 'P', '+', 'P', 'P', '+', '+'>;
-    using Sum = unsigned;
-    ISO_INLINE Sum sum(float x, float y) {
-        return iso_round_pair<false>(x, y);
-    }
-    struct Inputs {
-        unsigned in0_0;
-    };
-    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
-        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
-    }
-    template <bool Pairs>
-    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
-        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
-    }
-    ISO_INLINE bool eights(int group, const IsoGemmGroup &g) {
-        return iso_view_eights(g.operand[0], 2, 1);
-    }
-    ISO_INLINE void load_eight(int group, const IsoGemmGroup &g, int row, int col, Inputs *in) {
-        unsigned word0[4];
-        iso_load16((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], word0);
-        #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            in[i].in0_0 = word0[i];
-        }
-    }
-    static constexpr bool wide = true;
-    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
-        float last0[2];
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
-            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
-        }
-        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
-        return out0;
-    }
-    template <bool Pairs>
-    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
-        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(384, 1)
-iso_gemm_272f8155627e7293(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
-    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
-}
-}
 
 // gate_up; threads 384, shared 197696
 // add 0, mul 1, fma 0, div 0, sqrt 0, mma 512
@@ -165,6 +55,67 @@ iso_gemm_2c94ca396c32ce58(const __grid_constant__ IsoGemmArgs args, const __grid
 }
 
 // o_proj; threads 384, shared 164928
+// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_34792ef74299da9d {
+struct Op {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'P', 'P', '+', 'P', 'P', '+', '+'>;
+    using Sum = unsigned;
+    ISO_INLINE Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    ISO_INLINE bool eights(int group, const IsoGemmGroup &g) {
+        return iso_view_eights(g.operand[0], 2, 1);
+    }
+    ISO_INLINE void load_eight(int group, const IsoGemmGroup &g, int row, int col, Inputs *in) {
+        unsigned word0[4];
+        iso_load16((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], word0);
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            in[i].in0_0 = word0[i];
+        }
+    }
+    ISO_INLINE void take_eight(const unsigned (&word)[4], Inputs *in) {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            in[i].in0_0 = word[i];
+        }
+    }
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
+        float last0[2];
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
+            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
+        }
+        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+iso_gemm_34792ef74299da9d(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
+    iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
+}
+}
+
+// o_proj; threads 384, shared 164928
 // add 1, mul 0, fma 0, div 0, sqrt 0, mma 256
 namespace text_iso_gemm_6ac0993c31d40924 {
 struct Op : IsoNoEpilogue {
@@ -176,6 +127,67 @@ struct Op : IsoNoEpilogue {
 extern "C" __global__ void __launch_bounds__(384, 1)
 iso_gemm_6ac0993c31d40924(const __grid_constant__ IsoGemmArgs args, const __grid_constant__ IsoGemmMaps maps) {
     iso_gemm_wgmma<Op, IsoWgmmaTile<128, 192, 4, 0, 1>>(args, maps);
+}
+}
+
+// o_proj; threads 128, shared 81920
+// add 8, mul 0, fma 0, div 0, sqrt 0, mma 256
+namespace text_iso_gemm_d6e340ac97dc4d6e {
+struct Op {
+    static constexpr int groups = 1, parts = 1;
+    static constexpr bool f16 = false, a_trans = false, b_trans = false;
+    using Tree = IsoTree<'L', 'L', '+', 'L', 'L', '+', '+', 'L', 'L', '+', 'L', 'L', '+', '+', '+'>;
+    using Sum = unsigned;
+    ISO_INLINE Sum sum(float x, float y) {
+        return iso_round_pair<false>(x, y);
+    }
+    struct Inputs {
+        unsigned in0_0;
+    };
+    ISO_INLINE bool pairs(int group, const IsoGemmGroup &g) {
+        return iso_view_pairs(g.operand[0], 2, 1) && iso_view_pairs(g.result[0], 2, 1);
+    }
+    template <bool Pairs>
+    ISO_INLINE void load(int group, const IsoGemmGroup &g, int row, int col, int valid, Inputs &in) {
+        in.in0_0 = iso_load_pair<Pairs>((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], g.operand[0].stride[1], valid);
+    }
+    ISO_INLINE bool eights(int group, const IsoGemmGroup &g) {
+        return iso_view_eights(g.operand[0], 2, 1);
+    }
+    ISO_INLINE void load_eight(int group, const IsoGemmGroup &g, int row, int col, Inputs *in) {
+        unsigned word0[4];
+        iso_load16((const IsoU16 *)g.operand[0].ptr + row * g.operand[0].stride[0] + col * g.operand[0].stride[1], word0);
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            in[i].in0_0 = word0[i];
+        }
+    }
+    ISO_INLINE void take_eight(const unsigned (&word)[4], Inputs *in) {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            in[i].in0_0 = word[i];
+        }
+    }
+    static constexpr bool wide = true;
+    ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
+        float last0[2];
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const IsoU16 t0 = (IsoU16)(in.in0_0 >> 16 * i);
+            last0[i] = iso_add(iso_f32_of_bf16((IsoU16)(sum[0] >> 16 * i)), iso_f32_of_bf16(t0));
+        }
+        const unsigned out0 = iso_round_pair<false>(last0[0], last0[1]);
+        return out0;
+    }
+    template <bool Pairs>
+    ISO_INLINE void store(int group, const IsoGemmGroup &g, int row, int col, int valid, const Sum (&sum)[parts], const Inputs &in) {
+        iso_store_pair<Pairs>((IsoU16 *)g.result[0].ptr + row * g.result[0].stride[0] + col * g.result[0].stride[1], g.result[0].stride[1], valid, value0(group, g, row, col, sum, in));
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+iso_gemm_d6e340ac97dc4d6e(const __grid_constant__ IsoGemmArgs args) {
+    iso_gemm_stream<Op, IsoStreamTile<16, 64, 128, 4, true>>(args);
 }
 }
 
@@ -277,7 +289,7 @@ iso_join_3330de8c6245753a(const __grid_constant__ IsoRowArgs args) {
 
 // o_proj; threads 256, shared 0
 // add 4, mul 0, fma 0, div 0, sqrt 0, mma 0
-namespace text_iso_join_7dca27bdc4090982 {
+namespace text_iso_join_9913895cf5425bdb {
 struct Op {
     static constexpr int groups = 1, parts = 1;
     static constexpr bool f16 = false, a_trans = false, b_trans = false;
@@ -307,6 +319,12 @@ struct Op {
             in[i].in0_0 = word0[i];
         }
     }
+    ISO_INLINE void take_eight(const unsigned (&word)[4], Inputs *in) {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            in[i].in0_0 = word[i];
+        }
+    }
     static constexpr bool wide = true;
     ISO_INLINE unsigned value0(int group, const IsoGemmGroup &g, int row, int col, const Sum (&sum)[parts], const Inputs &in) {
         float last0[2];
@@ -325,7 +343,7 @@ struct Op {
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-iso_join_7dca27bdc4090982(const __grid_constant__ IsoJoinArgs args) {
+iso_join_9913895cf5425bdb(const __grid_constant__ IsoJoinArgs args) {
     iso_join<Op>(args);
 }
 }
