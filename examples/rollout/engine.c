@@ -1,12 +1,14 @@
 /* Engines: the ranks of a layout as threads of this process. */
 #include "rollout.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_RANKS = 64 };
+enum { MAX_RANKS = 64, GRACE_SECONDS = 5 };
 
 typedef enum Task { TASK_STEP, TASK_TRACE, TASK_FAULT, TASK_END } Task;
 
@@ -16,6 +18,7 @@ typedef struct Rank {
     pthread_t thread;
     iso_group *group;
     iso_model *model;
+    bool back; /* from the task; what follows is then of the task */
     iso_status status;
     char message[512];
 } Rank;
@@ -27,7 +30,9 @@ struct Engine {
     int page_ranks; /* rank 0 says */
     int64_t page_positions;
     Rank rank[MAX_RANKS];
-    pthread_barrier_t begin, end;
+    pthread_barrier_t begin;
+    pthread_mutex_t lock; /* of what ranks say when they are back */
+    pthread_cond_t came;
     Task task;
     const iso_step *step;
     const char *folder;
@@ -107,26 +112,28 @@ static iso_status do_task(Rank *r)
     return ISO_OK;
 }
 
-static void note(Rank *r, iso_status status)
+static void come_back(Rank *r, iso_status status)
 {
+    pthread_mutex_lock(&r->engine->lock);
+    r->back = true;
     r->status = status;
     if (status)
         snprintf(r->message, sizeof r->message, "rank %d of %s: %s: %s", r->rank,
                  r->engine->config.layout, iso_status_string(status), iso_last_error());
+    pthread_cond_signal(&r->engine->came);
+    pthread_mutex_unlock(&r->engine->lock);
 }
 
 static void *run_rank(void *user)
 {
     Rank *r = user;
     Engine *e = r->engine;
-    note(r, open_rank(r));
-    pthread_barrier_wait(&e->end);
+    come_back(r, open_rank(r));
     for (;;) {
         pthread_barrier_wait(&e->begin);
         if (e->task == TASK_END)
             break;
-        note(r, do_task(r));
-        pthread_barrier_wait(&e->end);
+        come_back(r, do_task(r));
     }
     iso_model_unload(r->model);
     iso_group_destroy(r->group);
@@ -135,21 +142,71 @@ static void *run_rank(void *user)
 
 /* ---- what the engine's user asks ---- */
 
-static void check(const Engine *e)
+/* How many are not back, and how many have failed. */
+static int count_out(const Engine *e, int *failed)
+{
+    int out = 0;
+    *failed = 0;
+    for (int r = 0; r < e->ranks; r++) {
+        out += !e->rank[r].back;
+        *failed += e->rank[r].back && e->rank[r].status;
+    }
+    return out;
+}
+
+static void name_ranks_out(const Engine *e)
 {
     for (int r = 0; r < e->ranks; r++)
-        if (e->rank[r].status)
-            die("%s", e->rank[r].message);
+        if (!e->rank[r].back)
+            fprintf(stderr, "rollout: rank %d of %s is not back\n", r, e->config.layout);
+}
+
+/* What every rank that failed says. Others may never come back, so nothing is waited for. */
+static _Noreturn void leave(const Engine *e)
+{
+    for (int r = 0; r < e->ranks; r++)
+        if (e->rank[r].back && e->rank[r].status)
+            fprintf(stderr, "rollout: %s\n", e->rank[r].message);
+    name_ranks_out(e);
+    fflush(stdout);
+    _exit(3);
+}
+
+/* False if none came within that time. */
+static bool await_one(Engine *e, int seconds)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    at.tv_sec += seconds;
+    return pthread_cond_timedwait(&e->came, &e->lock, &at) != ETIMEDOUT;
+}
+
+/* Where one fails the others soon do, or wait for it in vain until their time is over: they have a
+ * little while to say what they know. */
+static void await_all(Engine *e)
+{
+    int failed;
+    pthread_mutex_lock(&e->lock);
+    while (count_out(e, &failed)) {
+        bool late = !await_one(e, failed ? GRACE_SECONDS : e->config.timeout);
+        if (late && failed)
+            leave(e);
+        if (late)
+            name_ranks_out(e);
+    }
+    if (failed)
+        leave(e);
+    pthread_mutex_unlock(&e->lock);
 }
 
 static void all_ranks(Engine *e, Task task)
 {
     e->task = task;
+    for (int r = 0; r < e->ranks; r++)
+        e->rank[r].back = false;
     pthread_barrier_wait(&e->begin);
-    if (task == TASK_END)
-        return;
-    pthread_barrier_wait(&e->end);
-    check(e);
+    if (task != TASK_END)
+        await_all(e);
 }
 
 Engine *engine_open(const EngineConfig *config)
@@ -162,14 +219,14 @@ Engine *engine_open(const EngineConfig *config)
         die("layout %s has %d ranks, or there is no room in /tmp", config->layout, e->ranks);
     snprintf(e->where, sizeof e->where, "file:%s", folder);
     pthread_barrier_init(&e->begin, NULL, (unsigned)e->ranks + 1);
-    pthread_barrier_init(&e->end, NULL, (unsigned)e->ranks + 1);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->came, NULL);
     for (int r = 0; r < e->ranks; r++) {
         e->rank[r] = (Rank){.engine = e, .rank = r};
         if (pthread_create(&e->rank[r].thread, NULL, run_rank, &e->rank[r]))
             die("no thread for rank %d", r);
     }
-    pthread_barrier_wait(&e->end);
-    check(e);
+    await_all(e);
     return e;
 }
 
@@ -179,7 +236,8 @@ void engine_close(Engine *e)
     for (int r = 0; r < e->ranks; r++)
         pthread_join(e->rank[r].thread, NULL);
     pthread_barrier_destroy(&e->begin);
-    pthread_barrier_destroy(&e->end);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->came);
     rmdir(e->where + strlen("file:"));
     free(e);
 }

@@ -61,6 +61,9 @@ static int read_words(Options *o, const char *name, const char *value)
     return 0;
 }
 
+/* How long ranks wait for one another: on GPUs they differ by little. */
+enum { CPU_SECONDS = 60, CUDA_SECONDS = 30 };
+
 static bool read_options(Options *o, int argc, char **argv)
 {
     if (argc < 2)
@@ -77,6 +80,8 @@ static bool read_options(Options *o, int argc, char **argv)
         else
             return false;
     }
+    if (o->timeout <= 0)
+        o->timeout = strcmp(o->device, "cuda") ? CPU_SECONDS : CUDA_SECONDS;
     if (o->at_once > o->requests)
         o->at_once = o->requests;
     return o->weights && o->at_once > 0 && o->requests > 0 && o->answer > 0 && o->prompt > 0 &&
@@ -109,7 +114,7 @@ int main(int argc, char **argv)
 {
     Options o = {.device = "cpu", .samplers = "tp1:16:0", .trainers = "tp1", .requests = 4,
                  .at_once = 64, .prompt = 24, .answer = 12, .rows = 64, .pass = 256, .pages = 64,
-                 .kept = 8, .timeout = 60};
+                 .kept = 8};
     if (!read_options(&o, argc, argv)) {
         fputs(usage, stderr);
         return 2;

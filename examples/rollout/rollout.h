@@ -33,7 +33,8 @@ typedef struct EngineConfig {
 
 Engine *engine_open(const EngineConfig *config);
 void engine_close(Engine *engine);
-/* One step on every rank; outputs are whole. */
+/* One step on every rank; outputs are whole. Where a rank fails the program ends with what it says,
+ * whatever the others do; ranks that are late are named on stderr. */
 void engine_step(Engine *engine, const iso_step *step);
 /* How many ranks share the cache, by how many positions: as iso_model_sizes has it. */
 int engine_page_ranks(const Engine *engine, int64_t *positions);
