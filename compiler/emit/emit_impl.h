@@ -27,6 +27,7 @@ typedef struct KernelText {
 void emit_row(KernelText *k); /* and the join of a row's roots */
 void emit_map(KernelText *k);
 void emit_gemm(KernelText *k);
+void emit_epilogues(KernelText *k); /* of a product or join */
 void emit_attend(KernelText *k);
 void emit_draw(KernelText *k);
 void emit_top(KernelText *k);

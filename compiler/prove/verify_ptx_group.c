@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Tiles of the kernel's sweeps (device/iso_gemm_wgmma.cuh). */
+/* Tiles of the kernel's sweeps (device/iso_gemm_fill.cuh). */
 enum { RASTER = 16 };
 
 typedef struct Item {

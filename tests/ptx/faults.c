@@ -28,6 +28,7 @@ enum { JOINED = -1 };
 #define NORM "input_norm", "tp1", 1, ""
 #define SPLIT_FILE "iso_gemm_split.cuh"
 #define WGMMA_FILE "iso_gemm_wgmma.cuh"
+#define FILL_FILE "iso_gemm_fill.cuh"
 #define SHORT_FILE "iso_short.cuh"
 #define LEAVE_FILE "iso_leave.cuh"
 
@@ -36,7 +37,7 @@ static const Fault faults[] = {
     {"leaves joined in another tree", SPLIT, NULL, "IsoTree<'L', 'L', '+', 'L', '+'>",
      "IsoTree<'L', 'L', 'L', '+', '+'>"},
     {"leaves in registers joined in another tree", TREE, NULL, "'Q', 'P', '+'", "'P', 'Q', '+'"},
-    {"a leaf is done twice, another skipped", TREE, WGMMA_FILE, "col0, kb * Plan::bk, leaf);",
+    {"a leaf is done twice, another skipped", TREE, FILL_FILE, "col0, kb * Plan::bk, leaf);",
      "col0, kb * Plan::bk, leaf & ~1);"},
     {"a leaf is done twice over a cluster", SPLIT, SPLIT_FILE, "kb * bk, leaf);",
      "kb * bk, leaf & ~1);"},
@@ -88,12 +89,12 @@ static const Fault faults[] = {
     {"a chain begins with a stale accumulator", TREE, WGMMA_FILE, "block<steps>(d, true);",
      "block<steps>(d, false);"},
     {"a wait for products is left out", GATE, WGMMA_FILE, "iso_wgmma_wait<0>();", ";"},
-    {"the producer waits for the other phase", GATE, WGMMA_FILE,
+    {"the producer waits for the other phase", GATE, FILL_FILE,
      "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);",
      "iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase);"},
     {"consumers do not wait for copies", GATE, WGMMA_FILE,
      "iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);", ";"},
-    {"fewer bytes are expected than come", GATE, WGMMA_FILE,
+    {"fewer bytes are expected than come", GATE, FILL_FILE,
      "iso_mbar_expect(bar, bytes);", "iso_mbar_expect(bar, bytes - 128);"},
     {"stages are given back to one CTA of a cluster", TREE, WGMMA_FILE,
      "if (threadIdx.x % 32 < Tile::cluster)", "if (threadIdx.x % 32 < 1)"},
@@ -279,7 +280,7 @@ static const Fault deep_faults[] = {
 
 /* What an epilogue reads, as one more block of a tile: tried with block. */
 static const Fault block_faults[] = {
-    {"a block is of other columns", BLOCK, WGMMA_FILE, "col0 + i * 64, 0, row0", "col0, 0, row0"},
+    {"a block is of other columns", BLOCK, FILL_FILE, "col0 + i * 64, 0, row0", "col0, 0, row0"},
     {"a block is read before it comes", BLOCK, WGMMA_FILE, "        await();\n#pragma unroll",
      "#pragma unroll"},
     {"a block is another row's", BLOCK, WGMMA_FILE, "set % 2 * 1024 + eight", "eight"},
