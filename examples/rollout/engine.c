@@ -73,7 +73,22 @@ static iso_status open_rank(Rank *r)
     return status ? status : iso_model_load(&r->model, config->module, &wanted);
 }
 
-/* Outputs that every rank has whole are wanted once. */
+/* Whether a rank before this one has the same part of an output. */
+static iso_status has_twin(const Rank *r, const char *name, bool *twin)
+{
+    int64_t rows = 4 * r->engine->ranks, origin[ISO_MAX_AXES], other_origin[ISO_MAX_AXES];
+    iso_tensor part, other;
+    iso_status status = iso_model_part(r->model, name, rows, &part, origin);
+    *twin = false;
+    for (int k = 0; k < r->rank && !status && !*twin; k++) {
+        size_t n = (size_t)part.n_axes * sizeof origin[0];
+        status = iso_model_part(r->engine->rank[k].model, name, rows, &other, other_origin);
+        *twin = !status && !memcmp(part.shape, other.shape, n) && !memcmp(origin, other_origin, n);
+    }
+    return status;
+}
+
+/* Every element of an output is wanted of one rank. */
 static iso_status step_rank(Rank *r)
 {
     const iso_step *step = r->engine->step;
@@ -82,13 +97,10 @@ static iso_status step_rank(Rank *r)
     void **spare = take((size_t)step->n_outputs + 1, sizeof *spare);
     iso_status status = ISO_OK;
     for (int i = 0; i < step->n_outputs && !status; i++) {
-        iso_tensor part, whole;
-        int64_t rows = 4 * r->engine->ranks;
+        bool twin;
         outputs[i] = step->outputs[i];
-        status = iso_model_part(r->model, outputs[i].name, rows, &part, NULL);
-        if (!status)
-            status = iso_model_value(r->engine->config.module, outputs[i].name, rows, &whole);
-        if (!status && r->rank && !memcmp(part.shape, whole.shape, sizeof part.shape))
+        status = has_twin(r, outputs[i].name, &twin);
+        if (!status && twin)
             outputs[i].data = spare[i] = take(outputs[i].bytes + 1, 1);
     }
     own.outputs = outputs;
