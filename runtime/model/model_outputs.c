@@ -155,6 +155,10 @@ iso_status outputs_read(iso_model *model, const Pass *pass, bool tail)
     int n = 0;
     iso_status status =
         asked ? ISO_OK : iso_fail(ISO_OUT_OF_MEMORY, "no memory to read outputs");
+    /* A copy that waits for ops holds up what is queued behind it, and where ranks share a GPU that
+     * may be a copy of the rank that they wait for. */
+    if (!status && model->shares_gpu)
+        status = device_sync(&model->device);
     for (int i = 0; i < step->n_outputs && !status; i++) {
         int output = model_output(p->model, step->outputs[i].name);
         if (tail != (p->slots[p->outputs[output]].first >= p->tail))
