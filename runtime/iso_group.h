@@ -8,7 +8,10 @@
  * Threads: one thread at a time may use a group. Calls on one group go to one stream, or to streams
  * that the caller orders. Threads that have a rank each on one GPU must not queue so many launches
  * that the driver makes one of them wait: it would wait with the others locked out; and the GPU
- * must have a queue for each (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, at most 32).
+ * must have a queue for each (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, at most 32). While one of
+ * them is in a call none may do what waits for the whole GPU, as allocating, freeing and loading a
+ * module do, and a kernel's first launch where modules are loaded lazily (so run them with
+ * CUDA_MODULE_LOADING=EAGER): it would wait for the call, which waits for it.
  * Calls of two groups on streams that do not wait for each other run side by side; a graph that was
  * captured while there was one group is not to be replayed beside another's calls.
  * No call but create and destroy allocates, waits on the host for another rank (ISO_CUDA), or
@@ -35,7 +38,10 @@ typedef struct iso_group_config {
     int rank, ranks;        /* ranks 0: both from $RANK and $WORLD_SIZE, as torchrun sets them */
     const char *bootstrap;  /* "tcp://HOST:PORT", rank 0 listens there; "file:FOLDER", for one host;
                                NULL: $MASTER_ADDR, port $ISO_GROUP_PORT, else $MASTER_PORT + 1 */
-    double timeout;         /* seconds that a rank may be late; 0: 60 */
+    double timeout;         /* seconds that a rank may be late; 0: 60, more than ranks differ by
+                               where each loads its part of a checkpoint, and so little that a rank
+                               that hangs is named, and the op, before long. It counts from when
+                               the others begin to wait */
     size_t bytes;           /* most that one op moves (iso_group_bytes); 0: 64 MiB. A rank keeps
                                four such buffers for its peers and one for itself on a GPU, two and
                                one with ISO_CPU */
