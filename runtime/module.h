@@ -88,6 +88,8 @@ int64_t lookup_stride(const iso_op *op, iso_phase phase, const MfBinding *bindin
 size_t roots_bytes(const iso_op *op, int64_t rows, int64_t keys);
 bool op_shares_keys(const iso_op *op);
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule);
+/* Where in its workspace an op that joins alone has its roots. */
+size_t roots_place(const iso_op *op, int64_t rows, int schedule);
 
 /* Rows [lo, lo + n) of those that a join finishes. */
 typedef struct Window {

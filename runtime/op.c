@@ -359,15 +359,21 @@ static iso_status run_alone(const iso_op *op, const iso_tensor *tensors, int n,
     Launch launch = {.op = op, .phase = ISO_PHASE_RUN, .tensors = tensors, .run = run};
     if (!run)
         return iso_fail(ISO_INVALID_ARGUMENT, "the run or the tensors are NULL");
+    iso_status status = check_rows(op, ISO_PHASE_PART, run->rows);
+    if (!status)
+        status = check_schedule(op, run->schedule);
+    if (status)
+        return status;
     launch.phase = ISO_PHASE_PART;
-    launch.roots = run->workspace;
-    iso_status status = run_phase(&launch, n);
+    if (run->workspace)
+        launch.roots = (char *)run->workspace + roots_place(op, run->rows, run->schedule);
+    status = run_phase(&launch, n);
     if (status)
         return status;
     const void **sources = calloc((size_t)op->layout->ranks, sizeof *sources);
     if (!sources)
         return iso_fail(ISO_OUT_OF_MEMORY, "no memory for %d ranks", op->layout->ranks);
-    sources[op->rank] = run->workspace;
+    sources[op->rank] = launch.roots;
     launch.phase = ISO_PHASE_JOIN;
     launch.sources = sources;
     launch.early = true;

@@ -84,11 +84,22 @@ static size_t most_of_attention(const iso_op *op, int64_t rows)
     return most;
 }
 
+/* Behind the counters, which stay as they are, and behind what the product itself needs. */
+size_t roots_place(const iso_op *op, int64_t rows, int schedule)
+{
+    const MfSpec *spec = op_spec(op, ISO_PHASE_PART, rows, schedule);
+    size_t own = spec ? gemm_workspace(op, spec, rows) : 0;
+    own = own > COUNTER_REGION ? own : COUNTER_REGION;
+    return (own + COUNTER_STEP - 1) / COUNTER_STEP * COUNTER_STEP;
+}
+
 size_t workspace_bytes(const iso_op *op, int64_t rows, int schedule)
 {
     const MfSpec *spec = op_spec(op, ISO_PHASE_RUN, rows, schedule);
-    if (op_joins_alone(op))
-        return roots_bytes(op, rows, 0);
+    if (op_joins_alone(op)) {
+        size_t roots = roots_bytes(op, rows, 0);
+        return roots ? roots_place(op, rows, schedule) + roots : 0;
+    }
     if (spec && spec->family == MF_GEMM)
         return gemm_workspace(op, spec, rows);
     if (!spec || spec->family != MF_ATTEND)

@@ -47,17 +47,22 @@ typedef struct Box {
     iso_run run;
 } Box;
 
-static Box *open_box(void)
+static Box *open_text(const char *text)
 {
     Box *box = calloc(1, sizeof *box);
     iso_config config = {.size = sizeof config, .device = ISO_CPU, .cpu_threads = 1};
     ck_assert_ptr_nonnull(box);
-    artefact_open(&box->artefact, contract);
+    artefact_open(&box->artefact, text);
     Str bytes = box->artefact.bytes;
     iso_status status =
         iso_module_load_data(&box->module, bytes.s, (size_t)bytes.n, &config);
     ck_assert_msg(status == ISO_OK, "%s", iso_last_error());
     return box;
+}
+
+static Box *open_box(void)
+{
+    return open_text(contract);
 }
 
 static void close_box(Box *box)
@@ -554,6 +559,42 @@ START_TEST(workspaces_are_checked)
 }
 END_TEST
 
+/* Other ops find them as they left them, in a workspace that all have. */
+START_TEST(roots_of_an_op_that_joins_alone_spare_the_counters)
+{
+    enum { COUNTERS = 256 << 10 };
+    static const char fold[] =
+        "contract t version 1; numerics sm_90;\n"
+        "axis tokens = sequence * position ragged, vocab = 512, hidden = 64;\n"
+        "tree whole = mma;\n"
+        "tree row = every 256 { lanes 4 by 2 { chain } pairwise f32 } pairwise f32;\n"
+        "op squares(x: bf16[tokens, hidden], w: bf16[vocab, hidden]) -> y: f32[tokens] {\n"
+        "    z = sum(hidden by whole) x * w;\n"
+        "    y = sum(vocab by row) z * z;\n"
+        "}\n"
+        "layout one { }\n";
+    static _Alignas(256) char workspace[4 << 20];
+    Box *box = open_text(fold);
+    const iso_op *op = op_of(box, "squares", "one", 0);
+    size_t need, roots;
+    pretend(box->module, &notes, box->artefact.pipeline.out);
+    bind(box, op, ISO_PHASE_RUN, ROWS, 0);
+    ck_assert_int_eq(iso_op_workspace(op, ROWS, 0, &need), ISO_OK);
+    ck_assert_int_eq(iso_op_roots(op, ROWS, &roots), ISO_OK);
+    ck_assert_uint_gt(roots, 0);
+    ck_assert_uint_le(need, sizeof workspace);
+    REFUSED(call(box, op), ISO_WORKSPACE, "got 0 at");
+    box->run.workspace = workspace;
+    box->run.workspace_bytes = need;
+    ck_assert_msg(call(box, op) == ISO_OK, "%s", iso_last_error());
+    ck_assert_int_eq(noted.launches, 2);
+    char *at = (char *)noted.gemm.group[0].roots;
+    ck_assert(at >= workspace + COUNTERS && at + roots <= workspace + need);
+    unpretend(box->module);
+    close_box(box);
+}
+END_TEST
+
 START_TEST(damaged_bytes_never_load)
 {
     Box *box = open_box();
@@ -590,6 +631,7 @@ Suite *runtime_suite(void)
     tcase_add_test(tests, two_calls_of_a_program_are_one_launch);
     tcase_add_test(tests, tables_are_strided_along_the_tokens);
     tcase_add_test(tests, workspaces_are_checked);
+    tcase_add_test(tests, roots_of_an_op_that_joins_alone_spare_the_counters);
     tcase_add_test(tests, damaged_bytes_never_load);
     suite_add_tcase(suite, tests);
     return suite;
