@@ -40,7 +40,7 @@ static int print_result(const VerifyPtxResult *r, Str table, bool proves)
            r->launches);
     printf("of a product's column tiles the first, the last and one between ran, of every group; "
            "all of k; `+1`: odd strides, unaligned, the last row not live; 5 rows: "
-           "fewer than a tile has\n");
+           "fewer than a tile has; 141: more than decode's window of tokens\n");
     printf("%lld of the kernels' %lld PTX instructions ran\n", (long long)r->covered,
            (long long)r->instructions);
     if (proves)
