@@ -140,6 +140,7 @@ typedef struct PtxTrial {
     PtxGroups *groups;    /* grouped GEMM */
     iso_run run;          /* as it was passed */
     int32_t *none_live;   /* 0, for a call without live rows */
+    size_t counters;      /* the workspace's first bytes, which are 0 before and after */
     int n_tiles;
     i64 tile[PTX_MAX_TILES]; /* columns' tiles that run, counted over all groups */
 } PtxTrial;

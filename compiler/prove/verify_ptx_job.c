@@ -220,8 +220,8 @@ static void *make_workspace(PtxTrial *r, size_t *bytes)
     }
     if (r->keys)
         counters = attend_counters(r->op, r->spec, r->rows);
-    return verify_ptx_buffer(&r->place, "the workspace", *bytes,
-                             counters < *bytes ? counters : *bytes);
+    r->counters = counters < *bytes ? counters : *bytes;
+    return verify_ptx_buffer(&r->place, "the workspace", *bytes, r->counters);
 }
 
 /* ---- the machine ------------------------------------------------------------------------------
@@ -264,6 +264,16 @@ iso_status verify_ptx_start(PtxTrial *r, const iso_op *op)
                                                        : iso_op_run(op, r->passed, n, &r->run);
 }
 
+/* A replay of the launch finds them as it leaves them. */
+static bool counters_are_zero(const PtxTrial *r)
+{
+    const u8 *at = r->run.workspace;
+    for (size_t i = 0; at && i < r->counters; i++)
+        if (at[i])
+            return false;
+    return true;
+}
+
 static void run_machine(PtxTrial *r)
 {
     Machine *m = &r->worker->machine;
@@ -293,6 +303,8 @@ static void run_machine(PtxTrial *r)
         o->skipped = true;
     else if (status)
         o->finding = str_format(r->arena, "%s", iso_last_error());
+    else if (!counters_are_zero(r))
+        o->finding = STR("counters of the workspace are not 0 after the launch");
 }
 
 /* ---- the executor -----------------------------------------------------------------------------
