@@ -221,8 +221,10 @@ static void attend_block(Attending *a, Block *b, u64 *m, u64 *lane)
     for (int k = 0; k < LANES; k++) {
         if (a->attend->rounded && sums[k])
             sums[k] = fused(*m, ptx_term_const(0), sums[k]);
-        lane[k] = added(lane[k] && b->alpha ? terms_binary(PTX_MUL, lane[k], b->alpha) : lane[k],
-                        sums[k]);
+        /* An absent sum is held as +0 (6.15): times alpha it is +0, or NaN where the maximum is
+         * NaN and with it every weight of the row. */
+        u64 held = lane[k] ? lane[k] : ptx_term_const(0);
+        lane[k] = added(b->alpha ? terms_binary(PTX_MUL, held, b->alpha) : lane[k], sums[k]);
     }
 }
 
