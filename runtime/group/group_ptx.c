@@ -3,6 +3,21 @@
  * sees what the peers wrote. */
 #include "group_ptx.h"
 
+/* A unit of 1 << %log bytes from %f to %t. */
+#define MOVE_UNIT \
+    "    setp.eq.u32 %p, %log, 4;\n" \
+    "    @%p ld.global.v4.u32 {%x, %y, %z, %w}, [%f];\n" \
+    "    @%p st.global.v4.u32 [%t], {%x, %y, %z, %w};\n" \
+    "    setp.eq.u32 %p, %log, 3;\n" \
+    "    @%p ld.global.v2.u32 {%x, %y}, [%f];\n" \
+    "    @%p st.global.v2.u32 [%t], {%x, %y};\n" \
+    "    setp.eq.u32 %p, %log, 2;\n" \
+    "    @%p ld.global.u32 %x, [%f];\n" \
+    "    @%p st.global.u32 [%t], %x;\n" \
+    "    setp.eq.u32 %p, %log, 1;\n" \
+    "    @%p ld.global.u16 %half, [%f];\n" \
+    "    @%p st.global.u16 [%t], %half;\n"
+
 const char group_ptx[] =
     ".version 7.8\n"
     ".target sm_90\n"
@@ -199,18 +214,7 @@ const char group_ptx[] =
     "    add.u64 %f, %f, %o;\n"
     "    add.u64 %t, %t, %o;\n"
     "    add.u32 %i, %i, %step;\n"
-    "    setp.eq.u32 %p, %log, 4;\n"
-    "    @%p ld.global.v4.u32 {%x, %y, %z, %w}, [%f];\n"
-    "    @%p st.global.v4.u32 [%t], {%x, %y, %z, %w};\n"
-    "    setp.eq.u32 %p, %log, 3;\n"
-    "    @%p ld.global.v2.u32 {%x, %y}, [%f];\n"
-    "    @%p st.global.v2.u32 [%t], {%x, %y};\n"
-    "    setp.eq.u32 %p, %log, 2;\n"
-    "    @%p ld.global.u32 %x, [%f];\n"
-    "    @%p st.global.u32 [%t], %x;\n"
-    "    setp.eq.u32 %p, %log, 1;\n"
-    "    @%p ld.global.u16 %half, [%f];\n"
-    "    @%p st.global.u16 [%t], %half;\n"
+    MOVE_UNIT
     "    bra EACH;\n"
     "}\n"
     ".visible .entry iso_group_pick(.param .align 8 .b8 pick[104])\n"
@@ -273,17 +277,6 @@ const char group_ptx[] =
     "    shl.b64 %o, %o, %log;\n"
     "    add.u64 %f, %f, %o;\n"
     "    add.u64 %t, %t, %o;\n"
-    "    setp.eq.u32 %p, %log, 4;\n"
-    "    @%p ld.global.v4.u32 {%x, %y, %z, %w}, [%f];\n"
-    "    @%p st.global.v4.u32 [%t], {%x, %y, %z, %w};\n"
-    "    setp.eq.u32 %p, %log, 3;\n"
-    "    @%p ld.global.v2.u32 {%x, %y}, [%f];\n"
-    "    @%p st.global.v2.u32 [%t], {%x, %y};\n"
-    "    setp.eq.u32 %p, %log, 2;\n"
-    "    @%p ld.global.u32 %x, [%f];\n"
-    "    @%p st.global.u32 [%t], %x;\n"
-    "    setp.eq.u32 %p, %log, 1;\n"
-    "    @%p ld.global.u16 %half, [%f];\n"
-    "    @%p st.global.u16 [%t], %half;\n"
+    MOVE_UNIT
     "    bra UNIT;\n"
     "}\n";
