@@ -17,7 +17,20 @@ typedef struct Frame {
     float *reduced;
 } Frame;
 
+/* ---- expressions (expr.c) -------------------------------------------------------------------- */
+
 uint32_t node_value(const Frame *f, int number);
+float node_f32(const Frame *f, int number);
+/* What a parameter holds where an input node reads it; 0 where the index is of no element. */
+uint32_t load(const Frame *f, const Node *node);
+bool part_has(const Machine *m, const Part *part, int atom, int64_t index);
+/* Element e of the part's atoms, row-major. */
+void set_index(Frame *f, const int *atoms, int n, int64_t e);
+/* The kernel steps along the dimensions that the binding has: an atom of the tensor elsewhere
+ * would stay at its first index. */
+void check_binding(const Frame *f, int binding);
+/* Some binding of the kernel is this tensor with these fixes. */
+void need_binding(const Frame *f, bool result, int tensor, const Fixed *fixes, int n);
 
 /* ---- slots (slots.c) ------------------------------------------------------------------------- */
 
