@@ -46,7 +46,7 @@ template <class Op, class Tile> struct IsoWgmmaPlan {
     static constexpr int pieces = regs / 8, fit = room / piece_regs;
     static constexpr int all = Op::parts * regs + pieces * piece_regs;
     // A root is twice as wide.
-    static constexpr int most = pieces - (Op::Tree::roots && (Tile::gathered || all > 160) ? 2 : 0);
+    static constexpr int most = pieces - (Op::Tree::roots && (Tile::gathered || all > 128) ? 2 : 0);
     static constexpr int kept = !defers ? 0 : most < fit ? most : fit;
     // Whether what the epilogue reads of a tile comes as one more block, in a stage's place.
     static constexpr bool reads = IsoTakesEights<Op>::value && Op::groups == 1 &&
