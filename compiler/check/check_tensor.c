@@ -63,6 +63,16 @@ static bool has_index_axes(const Contract *contract, const Tensor *tensor)
             contract->axes[tensor->axes[1]].sparse_of == tensor->index_of);
 }
 
+/* A plain free axis looks like tokens to who wrote it. */
+static void note_plain_axis(const Checker *c, Diag *d, const Tensor *tensor)
+{
+    const Axis *first = tensor->n_axes ? &c->contract->axes[tensor->axes[0]] : NULL;
+    if (first && first->free && !first->n_factors)
+        diag_note(c->diags, d, "'%.*s' is plain, so that nothing says of which sequence an element "
+                               "is; tokens are packed: axis %.*s = sequence * position ragged;",
+                  STR_FMT(first->name.text), STR_FMT(first->name.text));
+}
+
 static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *tensor)
 {
     bool tokens = has_index_axes(c->contract, tensor);
@@ -72,6 +82,7 @@ static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *t
         Diag *d = fault(c, DIAG_INDEX_TENSOR, ast->span,
                         "'%.*s' holds integers, and has other axes than the tokens",
                         STR_FMT(ast->name.text));
+        note_plain_axis(c, d, tensor);
         diag_note(c->diags, d, "a parameter may hold one for each token: seed: i32[tokens]");
         return false;
     }
@@ -82,6 +93,7 @@ static bool check_index_tensor(Checker *c, const AstTensor *ast, const Tensor *t
                         ? "'%.*s' holds indices of '%.*s', which has factors or no fixed size"
                         : "'%.*s' holds indices of '%.*s', and has other axes than the tokens",
                     STR_FMT(ast->name.text), STR_FMT(of->name.text));
+    note_plain_axis(c, d, tensor);
     diag_note(c->diags, d, "a tensor may hold one index for each token, of an axis of fixed "
                            "size: ids: vocab[tokens]; or one for each of its slots of a sparse "
                            "axis: axis picks = 8 of experts, chosen: experts[tokens, picks]");
