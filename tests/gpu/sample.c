@@ -109,6 +109,11 @@ static int64_t axis_index(const Host *h, const MfAtoms *axis, int64_t k)
     return index;
 }
 
+static size_t element_bytes(const Host *h, int tensor)
+{
+    return (size_t)manifest_dtype_bytes(h->sample->whole[tensor].dtype);
+}
+
 /* ---- inputs ---- */
 
 /* An f32 is two halves of which the upper is a value and the lower fills the fraction. */
@@ -129,8 +134,7 @@ static bool make_tensor(Host *h, int tensor)
     const MfTensor *t = &h->sample->op->tensors[tensor];
     const iso_tensor *whole = &h->sample->whole[tensor];
     int64_t rows = whole->shape[0], inner = whole->stride[0];
-    bool words = whole->dtype == ISO_F32 || whole->dtype == ISO_I32;
-    h->data[tensor] = calloc((size_t)(rows * inner) + 1, words ? 4 : 2);
+    h->data[tensor] = calloc((size_t)(rows * inner) + 1, element_bytes(h, tensor));
     if (!h->data[tensor])
         return false;
     if (tensor >= h->sample->op->n_params)
@@ -187,7 +191,7 @@ static void compare_row(const Host *h, int tensor, int64_t row, const unsigned c
 {
     const MfTensor *t = &h->sample->op->tensors[tensor];
     const iso_tensor *whole = &h->sample->whole[tensor];
-    size_t size = whole->dtype == ISO_F32 ? 4 : 2;
+    size_t size = element_bytes(h, tensor);
     int64_t count = 1;
     for (int a = 1; a < t->n_axes; a++)
         count *= axis_count(h, &t->axes[a]);
@@ -216,7 +220,7 @@ static bool compare_all(const Host *h, SampleReport *report)
     const MfOp *op = h->sample->op;
     for (int i = op->n_params; i < op->n_params + op->n_results; i++) {
         const iso_tensor *whole = &h->sample->whole[i];
-        size_t row_bytes = (size_t)whole->stride[0] * (whole->dtype == ISO_F32 ? 4 : 2);
+        size_t row_bytes = (size_t)whole->stride[0] * element_bytes(h, i);
         unsigned char *row = malloc(row_bytes);
         if (!row)
             return false;
