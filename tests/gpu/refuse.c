@@ -1,6 +1,7 @@
 /* What a device must refuse: each wrong call and each damaged file, by its status and a part of its
  * sentence, with nothing written; and that right calls still work afterwards. */
 #include "cubin/artifact.h"
+#include "cubin/manifest_write.h"
 #include "case.h"
 #include "base/file.h"
 #include "modes.h"
@@ -242,13 +243,17 @@ static Str edited(Str file, const char *from, const char *to, Arena *arena)
         exit(5);
     manifest = str_copy(arena, manifest);
     size_t n = strlen(from);
+    bool found = false;
     for (char *at = (char *)manifest.s; at + n <= manifest.s + manifest.n; at++)
         if (!memcmp(at, from, n)) {
             memcpy(at, to, n);
+            found = true;
             break;
         }
-    if (artifact_append(cubin, manifest, &out, arena))
+    if (!found || artifact_append(cubin, manifest, &out, arena)) {
+        fprintf(stderr, "gpu suite: the manifest has no %s\n", from);
         exit(5);
+    }
     return out;
 }
 
@@ -272,7 +277,8 @@ static void refuse_files(Refuse *r, const char *path)
     load_bytes(r, "a bit of a kernel flipped", damaged, ISO_CORRUPT, "not the ones");
     load_bytes(r, "for another device", edited(file, "\"sm_90a\"", "\"sm_80a\"", arena),
                ISO_ARCHITECTURE, "capability 9.0");
-    load_bytes(r, "another format", edited(file, "\"format\":1", "\"format\":9", arena),
+    Str format = str_format(arena, "\"format\":%d", MANIFEST_FORMAT);
+    load_bytes(r, "another format", edited(file, format.s, "\"format\":9", arena),
                ISO_VERSION_MISMATCH, "format 9");
     load_bytes(r, "a kernel that is not there", edited(file, kernel.s, renamed.s, arena),
                ISO_DRIVER, name);

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TENSORS = 16, ROWS = 24, COLUMNS = 96 };
+enum { MAX_TENSORS = 16, MOST_ROWS = 24, COLUMNS = 96 };
 
 typedef struct List {
-    int64_t at[ROWS + COLUMNS];
+    int64_t at[MOST_ROWS + COLUMNS];
     size_t n;
 } List;
 
@@ -74,7 +74,7 @@ static void choose_all(Host *h)
                 int atom = t->axes[a].atom[j];
                 int64_t size = h->manifest->atoms[atom].size;
                 if (!size)
-                    choose(&h->atom[atom], h->sample->rows, ROWS);
+                    choose(&h->atom[atom], h->sample->rows, (size_t)h->sample->most_rows);
                 else
                     choose(&h->atom[atom], size, t->axes[a].n > 1 ? 2 : COLUMNS);
             }

@@ -14,6 +14,7 @@ typedef struct Sample {
     int kind;
     int64_t rows;
     int threads;
+    int most_rows;             /* that are sampled */
     const DevicePtr *expected; /* per tensor: the results on the device */
     const iso_tensor *whole;   /* per tensor: shapes */
 } Sample;

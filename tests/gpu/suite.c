@@ -38,6 +38,14 @@ typedef struct Options {
     int threads;
 } Options;
 
+/* Where a product's columns are reduced, one output is a whole row's work. */
+static int rows_to_sample(const Case *c)
+{
+    enum { ROWS = 24, ROWS_OF_FOLDS = 3 };
+    const MfSpec *spec = op_spec(c->base, ISO_PHASE_RUN, c->most, 0);
+    return spec && spec->family == MF_GEMM && spec->gemm.fold_values ? ROWS_OF_FOLDS : ROWS;
+}
+
 static void check_base_on_cpu(Case *c, isoc_session *session, int threads)
 {
     SampleReport report;
@@ -47,6 +55,7 @@ static void check_base_on_cpu(Case *c, isoc_session *session, int threads)
                      .kind = c->kind,
                      .rows = c->most,
                      .threads = threads,
+                     .most_rows = rows_to_sample(c),
                      .expected = c->expected,
                      .whole = c->whole};
     if (!sample_check(session, &sample, &report)) {
