@@ -180,19 +180,54 @@ static int layout_lines(const Plan *plan, const Certificate *certificate, int fi
     return i;
 }
 
+/* The words of a list that fit into a line, at least one; the rest stays. */
+static Str take_words(Str *rest)
+{
+    enum { WIDEST = 48 };
+    int n = 0;
+    for (int i = 1; i <= rest->n && (i <= WIDEST || !n); i++)
+        if (i == rest->n || rest->s[i] == ' ')
+            n = i;
+    Str taken = {rest->s, n};
+    int gone = n < rest->n ? n + 1 : n;
+    *rest = (Str){rest->s + gone, rest->n - gone};
+    return taken;
+}
+
+static int column_width(Str text, int column)
+{
+    int width = 0;
+    while (text.n) {
+        int n = column == OPS ? take_words(&text).n : text.n;
+        width = n > width ? n : width;
+        text = column == OPS ? text : STR("");
+    }
+    return width;
+}
+
+static void print_line(Line line, const int *width, Text *out)
+{
+    Str ops = line.column[OPS];
+    line.column[OPS] = take_words(&ops);
+    for (int c = 0; c + 1 < COLUMNS; c++)
+        text_printf(out, "%-*.*s  ", width[c], STR_FMT(line.column[c]));
+    text_printf(out, "%.*s\n", STR_FMT(line.column[COLUMNS - 1]));
+    while (ops.n) {
+        Str more = take_words(&ops);
+        text_printf(out, "%*s%.*s\n", width[LAYOUT] + width[RANKS] + 4, "", STR_FMT(more));
+    }
+}
+
 static void print_lines(const Line *lines, int n, Text *out)
 {
     int width[COLUMNS] = {0};
     for (int i = 0; i < n; i++)
-        for (int c = 0; c < COLUMNS; c++)
-            if (lines[i].column[c].n > width[c])
-                width[c] = lines[i].column[c].n;
+        for (int c = 0; c < COLUMNS; c++) {
+            int wide = column_width(lines[i].column[c], c);
+            width[c] = wide > width[c] ? wide : width[c];
+        }
     for (int i = 0; i < n; i++)
-        for (int c = 0; c < COLUMNS; c++)
-            if (c + 1 < COLUMNS)
-                text_printf(out, "%-*.*s  ", width[c], STR_FMT(lines[i].column[c]));
-            else
-                text_printf(out, "%.*s\n", STR_FMT(lines[i].column[c]));
+        print_line(lines[i], width, out);
 }
 
 void proof_table(const Plan *plan, const Certificate *certificate, Text *out)
