@@ -31,7 +31,7 @@ static void must(iso_status status, const char *what)
 
 static size_t element_bytes(iso_dtype dtype)
 {
-    return dtype == ISO_F32 ? 4 : 2;
+    return dtype == ISO_F32 || dtype == ISO_I32 ? 4 : 2;
 }
 
 static size_t elements(const iso_tensor *tensor)
@@ -68,7 +68,7 @@ static void make_data(const iso_op *op, int64_t rows, Data *data)
             fprintf(stderr, "no memory\n");
             exit(3);
         }
-        if (i < data->params)
+        if (i < data->params && tensor->dtype != ISO_I32) /* index 0 is every axis's */
             fill(tensor, 7u * (unsigned)i + 1);
     }
 }
