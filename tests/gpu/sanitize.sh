@@ -7,7 +7,8 @@
 # Fails if a tool reports on a kernel of ours, if a run does not finish, or if a defect passes
 # unseen: by the tool or, where the tool does not follow the copy engine, by wrong bits.
 # LOGS: an empty folder for the logs. LIMIT: seconds for one run. SHARDS: processes that share a
-# cubin's kernels under racecheck, which is slow: there, sizes of products are cut down.
+# cubin's kernels under racecheck, which is slow: there, sizes of products are cut down. JOBS:
+# processes at a time: of twenty that began together most found no memory for a context.
 set -u
 suite=$1
 shift
@@ -15,14 +16,23 @@ tool=${SANITIZER:-compute-sanitizer}
 logs=${LOGS:-$(mktemp -d)}
 limit=${LIMIT:-600}
 shards=${SHARDS:-4}
+jobs=${JOBS:-8}
+running=0
 filter=
-"$tool" --help 2>&1 | grep -q -e --kernel-regex && filter="--kernel-regex kns=iso_"
+"$tool" --help 2>&1 | grep -q -e --kernel-name && filter="--kernel-name kns=iso_"
 mkdir -p "$logs"
 
 # What a tool's log says: a number of reports, or nothing where it did not come to its summary.
 reports() {
     sed -n -e 's/^=* *ERROR SUMMARY: \([0-9]*\) error.*/\1/p' \
         -e 's/^=* *RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$1" | tail -n 1
+}
+
+# start COMMAND...: beside the others.
+start() {
+    "$@" &
+    running=$((running + 1))
+    [ $running -lt "$jobs" ] || { wait; running=0; }
 }
 
 # clean NAME TOOL COMMAND...: it must finish and report nothing.
@@ -64,26 +74,26 @@ seen() {
 
 for kernel in product stream gather copy handoff; do
     for kind in memcheck racecheck synccheck; do
-        clean "$kernel" $kind "$suite" seeded "$kernel" none &
+        start clean "$kernel" $kind "$suite" seeded "$kernel" none
     done
 done
-seen gather sync racecheck tool &
-seen stream sync racecheck tool &
-seen handoff full racecheck tool &
-seen copy full racecheck bits &
-seen product late racecheck bits &
-seen product empty racecheck bits &
-seen product init synccheck tool &
-seen stream bounds memcheck tool &
+start seen gather sync racecheck tool
+start seen stream sync racecheck tool
+start seen handoff full racecheck tool
+start seen copy full racecheck bits
+start seen product late racecheck bits
+start seen product empty racecheck bits
+start seen product init synccheck tool
+start seen stream bounds memcheck tool
 wait
 
 for cubin in "$@"; do
     name=$(basename "$cubin")
-    clean "$name" memcheck "$suite" "$cubin" --sanitize 0/1 &
-    clean "$name" synccheck "$suite" "$cubin" --sanitize 0/1 &
+    start clean "$name" memcheck "$suite" "$cubin" --sanitize 0/1
+    start clean "$name" synccheck "$suite" "$cubin" --sanitize 0/1
     i=0
     while [ $i -lt "$shards" ]; do
-        clean "$name.$i" racecheck "$suite" "$cubin" --sanitize $i/"$shards" --small &
+        start clean "$name.$i" racecheck "$suite" "$cubin" --sanitize $i/"$shards" --small
         i=$((i + 1))
     done
 done
