@@ -150,7 +150,7 @@ $(BUILD)/foreign: $(BUILD)/obj/tests/ptx/foreign.o $(BUILD)/libiso.a
 
 $(BUILD)/mutate: $(call object,$(patsubst %,tests/ptx/%.c,mutants beside survivors))
 $(BUILD)/mutate $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/ptx/%.o \
-    $(BUILD)/obj/tests/ptx/bench.o $(BUILD)/libiso.a
+    $(BUILD)/obj/tests/ptx/bench.o $(BUILD)/obj/tests/ptx/requests.o $(BUILD)/libiso.a
 	@echo "  ld   $@"
 	@$(CC) $(CFLAGS_ALL) -o $@ $^ $(LIBS)
 
@@ -160,7 +160,7 @@ mutants: $(BUILD)/mutate
 	    -o $(BUILD)/mutants.txt -list tests/ptx/survivors.txt
 
 -include $(patsubst %,$(BUILD)/obj/tests/ptx/%.d,bench beside device faults foreign mutants \
-    mutate survivors)
+    mutate requests survivors)
 
 # The PTX machine's launches on a GPU too: built anywhere, runs where there is a driver.
 device_obj := $(call object,tests/ptx/device.c tests/gpu/gpu.c)

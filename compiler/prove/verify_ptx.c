@@ -69,12 +69,12 @@ static void op_jobs(PtxJobs *jobs, const Manifest *m, Str only, int layout, int 
     for (int rank = 0; rank < l->ranks; rank++) {
         for (int v = 0; v < at->n_variants; v++) {
             PtxJob job = {at->variants[v].specs[rank], layout, op, rank, v + 1, 0, -1,
-                          at->join >= 0 ? ISO_PHASE_PART : ISO_PHASE_RUN};
+                          at->join >= 0 ? ISO_PHASE_PART : ISO_PHASE_RUN, NULL};
             add_job(jobs, m, only, job, arena);
         }
         if (at->join >= 0)
             add_job(jobs, m, only,
-                    (PtxJob){at->join, layout, op, rank, 0, 0, -1, ISO_PHASE_JOIN}, arena);
+                    (PtxJob){at->join, layout, op, rank, 0, 0, -1, ISO_PHASE_JOIN, NULL}, arena);
     }
 }
 

@@ -6,23 +6,20 @@
 
 #include <string.h>
 
-enum { REQUESTS = 8, MOST_ROWS = 160, MODES = 3, BEFORE_LAST = 25,
-       MANY = 132, ODD_EVERY = 16, ODD_AT = 5 };
+enum { MOST_ROWS = 272, MODES = 3, BEFORE_LAST = 25, MANY = 132, ODD_EVERY = 16, ODD_AT = 5 };
 
-typedef enum Mode { IN_PAGES, PACKED, BY_STRIDES } Mode;
-
-static const int all_lengths[REQUESTS] = {17, 1, 1025, 128, 15, 129, 16, 127};
+static const int all_lengths[PTX_REQUESTS] = {17, 1, 1025, 128, 15, 129, 16, 127};
 static const int few_lengths[] = {17, 1, 262};
 static const int page_sizes[] = {48, 16, 528};
 
 struct PtxKeys {
-    Mode mode;
+    PtxPlaces mode;
     int requests, chunk; /* tokens before the last of a long one */
     const int *lengths;
     int page, pages;  /* keys of one; how many */
-    int starts[REQUESTS], total, longest;
+    int starts[PTX_REQUESTS], total, longest;
     int n_rows, position[MOST_ROWS], sequence[MOST_ROWS];
-    int turns[REQUESTS];
+    int turns[PTX_REQUESTS];
     int *table;       /* of all requests' pages */
     iso_keys passed;
 };
@@ -95,25 +92,46 @@ static void make_pages(PtxKeys *k, u64 seed, Arena *arena)
             k->table[s * stride + i] = order[next++];
 }
 
-void verify_ptx_keys(PtxTrial *r)
+static void take_requests(PtxKeys *k, const PtxRequests *asked)
 {
-    PtxKeys *k = r->keys = arena_new_of(r->arena, PtxKeys);
+    k->lengths = asked->lengths;
+    k->requests = asked->n;
+    k->mode = asked->places;
+    k->page = asked->page;
+    for (const PtxTokens *t = asked->run; t < asked->run + asked->n_runs; t++)
+        for (int j = 0; j < t->n && k->n_rows < MOST_ROWS; j++)
+            add_row(k, t->with && j % 2 ? t->with - 1 : t->sequence,
+                    t->every && j % t->every == 0 ? t->far : t->first + j * t->step);
+}
+
+static void make_requests(PtxTrial *r, PtxKeys *k)
+{
     int which = r->job->spec * 2 + (r->job->uneven != 0);
     bool many = r->job->uneven & PTX_MANY_TOKENS;
     bool few = r->worker->input->few_keys || r->worker->input->small || many;
     k->lengths = few ? few_lengths : all_lengths;
     k->chunk = many ? MANY
                : r->worker->input->small ? 2 : few ? 20 : r->worker->input->prove ? 3 : 6;
-    k->requests = few ? (int)(sizeof few_lengths / sizeof *few_lengths) : REQUESTS;
-    k->mode = (Mode)(which % MODES);
+    k->requests = few ? (int)(sizeof few_lengths / sizeof *few_lengths) : PTX_REQUESTS;
+    k->mode = (PtxPlaces)(which % MODES);
     k->page = page_sizes[which / MODES % 3];
+}
+
+void verify_ptx_keys(PtxTrial *r)
+{
+    PtxKeys *k = r->keys = arena_new_of(r->arena, PtxKeys);
+    if (r->job->requests)
+        take_requests(k, r->job->requests);
+    else
+        make_requests(r, k);
     for (int s = 0; s < k->requests; s++) {
         k->starts[s] = k->total;
         k->total += k->lengths[s];
         k->longest = k->lengths[s] > k->longest ? k->lengths[s] : k->longest;
         k->turns[s] = s % r->op->at->parts[r->op->rank].keys_count;
     }
-    make_rows(k, r->worker->input->seed);
+    if (!r->job->requests)
+        make_rows(k, r->worker->input->seed);
     make_pages(k, r->worker->input->seed, r->arena);
     r->rows = k->n_rows;
     i64 lo, hi;
@@ -180,9 +198,9 @@ void verify_ptx_shape(const PtxTrial *r, int index, iso_tensor *tensor)
     const PtxKeys *k = r->keys;
     i64 stride = 1;
     tensor->shape[verify_ptx_coordinate_axis(r, index, MF_SEQUENCE)] =
-        k->mode == IN_PAGES ? k->pages : k->mode == PACKED ? 1 : k->requests;
+        k->mode == PTX_IN_PAGES ? k->pages : k->mode == PTX_PACKED ? 1 : k->requests;
     tensor->shape[verify_ptx_coordinate_axis(r, index, MF_POSITION)] =
-        k->mode == IN_PAGES ? k->page : k->mode == PACKED ? k->total + 3 : k->longest;
+        k->mode == PTX_IN_PAGES ? k->page : k->mode == PTX_PACKED ? k->total + 3 : k->longest;
     for (int i = tensor->n_axes - 1; i >= 0; i--) {
         tensor->stride[i] = stride;
         stride *= tensor->shape[i];
@@ -196,9 +214,10 @@ static int owner_of(const PtxKeys *k, i64 a, i64 b, int *key)
 {
     for (int s = 0; s < k->requests; s++) {
         i64 stride = k->passed.block_table_stride;
-        *key = k->mode == PACKED ? (int)b - k->starts[s] : k->mode == BY_STRIDES && a == s ? (int)b
-                                                                                           : -1;
-        for (int i = 0; k->mode == IN_PAGES && i < pages_of(k, k->lengths[s]); i++)
+        *key = k->mode == PTX_PACKED                  ? (int)b - k->starts[s]
+               : k->mode == PTX_BY_STRIDES && a == s ? (int)b
+                                                     : -1;
+        for (int i = 0; k->mode == PTX_IN_PAGES && i < pages_of(k, k->lengths[s]); i++)
             if (k->table[s * stride + i] == a)
                 *key = i * k->page + (int)b;
         if (*key >= 0 && *key < k->lengths[s])
@@ -257,10 +276,11 @@ static const int32_t *pass(PtxTrial *r, const char *name, const int *from, i64 n
 bool verify_ptx_pass_keys(PtxTrial *r, iso_run *run)
 {
     PtxKeys *k = r->keys;
-    k->passed.lengths = pass(r, "the lengths", k->lengths, k->requests);
-    if (k->mode == PACKED)
+    if (!r->job->requests || !r->job->requests->no_lengths)
+        k->passed.lengths = pass(r, "the lengths", k->lengths, k->requests);
+    if (k->mode == PTX_PACKED)
         k->passed.starts = pass(r, "the starts", k->starts, k->requests);
-    if (k->mode == IN_PAGES)
+    if (k->mode == PTX_IN_PAGES)
         k->passed.block_table = pass(r, "the block table", k->table,
                                      k->requests * k->passed.block_table_stride);
     k->passed.most_keys = k->longest;
@@ -282,18 +302,20 @@ isoc_keys verify_ptx_executor_keys(const PtxTrial *r)
 static void place(const void *self, int sequence, i64 key, i64 *a, i64 *b)
 {
     const PtxKeys *k = self;
-    i64 page = k->mode == IN_PAGES ? k->page : 1;
-    *a = k->mode == BY_STRIDES ? sequence : 0;
-    *b = k->mode == PACKED ? k->starts[sequence] + key : key % page;
-    if (k->mode == BY_STRIDES)
+    i64 page = k->mode == PTX_IN_PAGES ? k->page : 1;
+    *a = k->mode == PTX_BY_STRIDES ? sequence : 0;
+    *b = k->mode == PTX_PACKED ? k->starts[sequence] + key : key % page;
+    if (k->mode == PTX_BY_STRIDES)
         *b = key;
-    if (k->mode == IN_PAGES)
+    if (k->mode == PTX_IN_PAGES)
         *a = k->table[sequence * k->passed.block_table_stride + key / page];
 }
 
 const TermsKeys *verify_ptx_terms_keys(const PtxTrial *r)
 {
     TermsKeys *keys = arena_new_of(r->arena, TermsKeys);
-    *keys = (TermsKeys){r->keys->lengths, r->keys->longest, r->keys->turns, place, r->keys};
+    bool all = r->job->requests && r->job->requests->no_lengths;
+    *keys = (TermsKeys){all ? NULL : r->keys->lengths, r->keys->longest, r->keys->turns, place,
+                        r->keys};
     return keys;
 }

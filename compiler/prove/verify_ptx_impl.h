@@ -23,6 +23,29 @@ enum {
     PTX_MANY_TOKENS = 16, /* of a request, more than a window of decode has */
 };
 
+/* Tokens of one request, at positions `step` apart. with: 1 more than a request that takes turns
+ * with it, or 0. every: the first of so many stands at `far`; 0: none does. */
+typedef struct PtxTokens {
+    int sequence, first, n, step, with, every, far;
+} PtxTokens;
+
+enum { PTX_REQUESTS = 8, PTX_TOKEN_RUNS = 24 };
+
+typedef enum PtxPlaces { PTX_IN_PAGES, PTX_PACKED, PTX_BY_STRIDES } PtxPlaces;
+
+/* What a launch of attention has, where a caller says it. */
+typedef struct PtxRequests {
+    int n, lengths[PTX_REQUESTS];
+    PtxPlaces places;
+    int page;
+    int n_runs;
+    PtxTokens run[PTX_TOKEN_RUNS];
+    int not_live;      /* tokens at the end */
+    bool no_lengths;   /* rows see as far as they stand */
+    int roots;         /* that the workspace has; 0: as many as it should */
+    int multiprocessors;
+} PtxRequests;
+
 /* The first place where a spec is used: specs bind kernels, so this is every kernel as every op
  * uses it. */
 typedef struct PtxJob {
@@ -30,6 +53,7 @@ typedef struct PtxJob {
     u8 uneven; /* what is not as a kernel likes it best: PTX_UNEVEN_... */
     int which; /* uneven tensor; parameters, results, then ranks' roots; -1: all */
     iso_phase phase;
+    const PtxRequests *requests; /* of attention; NULL: as the job is uneven */
 } PtxJob;
 
 typedef struct PtxOutcome {

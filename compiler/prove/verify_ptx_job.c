@@ -59,7 +59,9 @@ static void choose_rows(PtxTrial *r)
     i64 lo, hi;
     part_rows_of(part, r->rows, &lo, &hi);
     r->part_rows = r->live_rows = hi - lo;
-    if (r->job->uneven & PTX_UNEVEN_ROWS && r->job->phase != ISO_PHASE_JOIN && hi - lo > 1)
+    if (r->job->requests)
+        r->live_rows -= r->job->requests->not_live;
+    else if (r->job->uneven & PTX_UNEVEN_ROWS && r->job->phase != ISO_PHASE_JOIN && hi - lo > 1)
         r->live_rows--;
     if (verify_ptx_is_gemm(r))
         r->own_rows = part_size(r->worker->module->manifest, part, &r->spec->gemm.rows, r->rows);
@@ -479,8 +481,10 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     worker->module->multiprocessors = MACHINE_MULTIPROCESSORS;
     if (verify_ptx_is_gemm(r))
         verify_ptx_choose_tiles(r);
+    worker->module->decode_roots = job->requests ? job->requests->roots : 0;
     if (r->keys)
-        worker->module->multiprocessors = ATTEND_MULTIPROCESSORS;
+        worker->module->multiprocessors =
+            job->requests ? job->requests->multiprocessors : ATTEND_MULTIPROCESSORS;
     if (verify_ptx_is_gemm(r))
         worker->module->multiprocessors = verify_ptx_multiprocessors(r);
     PtxTests tests = {.arena = arena};

@@ -183,6 +183,8 @@ static Scratch scratch_of(const iso_op *op, const MfSpec *spec, int64_t rows)
     int64_t group = part_size(manifest, part, &spec->dims[GROUP], rows);
     int64_t tile = group < spec->attend.rows ? group : spec->attend.rows;
     Scratch s = {.roots = MIN_ROOTS + ROOTS_EACH * (tokens < MOST_TOKENS ? tokens : MOST_TOKENS)};
+    if (op->module->decode_roots)
+        s.roots = op->module->decode_roots;
     if (!group || !tokens)
         return (Scratch){0};
     s.pieces = part_size(manifest, part, &spec->dims[HEADS], rows) * ceil_div(group, tile);

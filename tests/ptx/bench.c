@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include "prove/verify_terms.h"
+#include "requests.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +142,35 @@ static void add_uneven(Bench *b)
         vec_push(b->arena, &b->jobs, others.v[i]);
 }
 
+static const char *op_name(const Bench *b, const PtxJob *job)
+{
+    const Manifest *m = b->worker.module->manifest;
+    return m->ops[m->specs[job->spec].op].name;
+}
+
+/* Of decoding attention: launches that are named one by one. */
+static void add_requests(Bench *b)
+{
+    PtxJobs own = b->jobs;
+    b->jobs = (PtxJobs){0};
+    const Requests *at;
+    for (int i = 0; (at = requests_at(i)); i++)
+        for (int k = 0; k < own.n; k++) {
+            PtxJob job = own.v[k];
+            if (job.uneven || !str_is(str_of(at->op), op_name(b, &job)))
+                continue;
+            job.uneven = at->uneven;
+            job.requests = &at->requests;
+            vec_push(b->arena, &b->jobs, job);
+        }
+}
+
+static bool is_decoding(const Bench *b)
+{
+    const MfSpec *spec = &b->worker.module->manifest->specs[b->jobs.v[0].spec];
+    return spec->family == MF_ATTEND && spec->attend.kernel == MF_ATTEND_DECODE;
+}
+
 typedef struct Cost {
     PtxJob job;
     u64 instructions;
@@ -161,6 +191,9 @@ static void learn_jobs(Bench *b, PtxOutcome *all, Arena *arena)
     for (int i = 0; i < b->jobs.n; i++) {
         PtxOutcome one;
         run_job(b, i, all, &one, arena);
+        if (one.finding.n || one.unproved)
+            fprintf(stderr, "bench: launch %d of %s: %.*s\n", i, op_name(b, &b->jobs.v[i]),
+                    STR_FMT(one.finding.n ? one.finding : one.unlike));
         cost[i] = (Cost){b->jobs.v[i], one.instructions, one.covered};
     }
     qsort(cost, (size_t)b->jobs.n, sizeof *cost, compare_cost);
@@ -193,7 +226,9 @@ void bench_choose(Bench *b, const char *kernel, bool every)
     verify_ptx_jobs(b->worker.module->manifest, str_of(kernel), &b->jobs, b->arena);
     if (!b->jobs.n)
         bench_fail("no such kernel");
-    if (every)
+    if (every && is_decoding(b))
+        add_requests(b);
+    else if (every)
         add_uneven(b);
     const Manifest *m = b->worker.module->manifest;
     Str name = str_of(m->kernels[m->specs[b->jobs.v[0].spec].kernel].name);
