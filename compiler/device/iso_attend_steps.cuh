@@ -398,6 +398,7 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
                 step_by_rows(&out[4 * c + 4], &weights[key / 4], b[2], b[3], at, low, high);
             }
         }
+        __syncwarp(); // read by every lane, before one gives the values back
 #pragma unroll
         for (int i = 0; i < regs; ++i) {
             o[i] = out[i];
