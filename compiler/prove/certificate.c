@@ -12,7 +12,7 @@ const char *const certificate_trusted[] = {
     "ptxas: that the cubin does what its PTX says, f32 division and square root included",
     "the tensor core: that a step is the class's fused sum, whatever the order in its group",
     "memory order: warps ran in a seeded order, clusters one after another; races are looked for "
-    "between warps, not lanes",
+    "between lanes, by the barriers that they went through",
     "CTAs that did not run: block indices reach only addresses, bounds and tiles",
     "exp2 and its short forms give no -0: computed for every f32; weights of rounded maxima are "
     "numbers: tried for one score in 24091, beside eight of the maxima",

@@ -132,19 +132,34 @@ RUN(init)
     return true;
 }
 
+/* Of these lanes those that name the same mbarrier as the first. */
+static u32 of_one(const PtxWarp *w, const PtxInst *i, int arg, u32 mask)
+{
+    u64 at = ptx_value(w, &i->args[arg], __builtin_ctz(mask));
+    u32 same = 0;
+    PTX_LANES(mask, same |= (u32)(ptx_value(w, &i->args[arg], l) == at) << l);
+    return same;
+}
+
 static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, int arg, bool expects)
 {
+    u32 told = 0;
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         PtxMbarrier *b = barrier_of(c, w, i, arg, l);
         if (!b)
             return false;
+        u32 same = told >> l & 1 ? 0 : of_one(w, i, arg, rest);
+        if (same && b->pending >= (u32)__builtin_popcount(same))
+            ptx_race_arrive(c, w, same, b); /* all in one phase */
+        else if (same)
+            ptx_race_arrive(c, w, same = 1u << l, b);
+        told |= same;
         if (b->pending == 0)
             return ptx_fault(c, i, "more arrivals at an mbarrier than it was made for");
         if (expects)
             b->bytes += (i64)ptx_value(w, &i->args[2], l);
         b->pending--;
-        ptx_race_arrive(c, w, b);
         complete(c, b);
     }
     /* Others may run before what follows: what was given back too early is then lost. */
@@ -170,17 +185,18 @@ RUN(arrive_expect)
 /* True once the phase of that parity is over: the phase under way has the other one. */
 RUN(try_wait)
 {
-    u32 *d = ptx_row32(w, i, 0);
-    for (u32 rest = mask; rest; rest &= rest - 1) {
-        int l = __builtin_ctz(rest);
-        PtxMbarrier *b = barrier_of(c, w, i, 1, l);
+    u32 *d = ptx_row32(w, i, 0), same;
+    for (u32 rest = mask; rest; rest &= ~same) {
+        PtxMbarrier *b = barrier_of(c, w, i, 1, __builtin_ctz(rest));
         if (!b)
             return false;
-        bool over = (b->phase & 1) != (ptx_value(w, &i->args[2], l) & 1);
-        *d = over ? *d | 1u << l : *d & ~(1u << l);
-        w->pause |= !over;
-        if (over)
-            ptx_race_wait(c, w, b);
+        u32 over = 0;
+        same = of_one(w, i, 1, rest);
+        PTX_LANES(same,
+                  over |= (u32)((b->phase & 1) != (ptx_value(w, &i->args[2], l) & 1)) << l);
+        *d = (*d & ~same) | over;
+        w->pause |= over != same;
+        ptx_race_wait(c, w, over, b);
     }
     return true;
 }

@@ -63,7 +63,7 @@ RUN(arrive)
         if (b->pending == 0)
             return ptx_fault(c, i, "more arrivals at an mbarrier than it was made for");
         b->pending--;
-        ptx_race_arrive(c, w, b);
+        ptx_race_arrive(c, w, rest & -rest, b);
         ptx_mbarrier_bytes(peer, b, 0);
     }
     return true;
@@ -90,7 +90,7 @@ RUN(send)
         PtxMbarrier *b = to ? barrier_at(c, w, i, 5, l, &counts) : NULL;
         if (!b)
             return false;
-        if (!ptx_race_engine(peer, c, i, address, 16, ptx_race_now(c, w)))
+        if (!ptx_race_engine(peer, c, i, address, 16, ptx_race_released(c, w, l)))
             return false;
         if (counts != peer)
             return ptx_fault(c, i, "the barrier lies in another CTA than the data");
@@ -100,7 +100,7 @@ RUN(send)
         }
         if (peer->shared_shadow)
             send_terms(peer, w, i, l, address);
-        ptx_race_engine_tells(c, b, ptx_race_now(c, w));
+        ptx_race_engine_tells(c, b, ptx_race_released(c, w, l));
         ptx_mbarrier_bytes(peer, b, -16);
     }
     return true;

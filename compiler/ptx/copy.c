@@ -24,20 +24,20 @@ RUN(begin)
             .to = (u32)(ptx_value(w, &i->args[0], l) + (u64)i->args[0].imm),
             .bytes = (u32)bytes,
             .commit = w->copy_commits[l],
-            .begun = ptx_race_now(c, w),
+            .begun = ptx_race_now(c, w, l),
         };
-        if (!ptx_grid_load(c, w, i, copy.from, copy.bytes))
+        if (!ptx_grid_load(c, w, i, l, copy.from, copy.bytes))
             return false;
         vec_push(c->arena, &w->copies[l], copy);
     }
     return true;
 }
 
-static bool copy_now(PtxCta *c, PtxWarp *w, const PtxInst *i, const PtxCopy *copy)
+static bool copy_now(PtxCta *c, PtxWarp *w, const PtxInst *i, int lane, const PtxCopy *copy)
 {
     u8 *to = ptx_write_at(c, i, PTX_SHARED, copy->to, 16);
     const u8 *from = NULL;
-    if (!to || !ptx_race_write(c, w, i, copy->to, 16, copy->begun))
+    if (!to || !ptx_race_copied(c, w, i, lane, copy->to, 16, copy->begun))
         return false;
     memset(to, 0, 16);
     if (copy->from % 16)
@@ -71,7 +71,7 @@ static bool arrive(PtxCta *c, PtxWarp *w, const PtxInst *i, int lane, u64 n)
         const PtxCopy copy = w->copies[lane].v[k];
         if ((u64)copy.commit + n >= w->copy_commits[lane])
             w->copies[lane].v[kept++] = copy;
-        else if (!copy_now(c, w, i, &copy))
+        else if (!copy_now(c, w, i, lane, &copy))
             return false;
     }
     w->copies[lane].n = (int)kept;
@@ -169,7 +169,7 @@ RUN(begin_bulk)
     int rank = i->op == PTX_TMA_4D ? 4 : 3, barrier = 2 + rank;
     for (u32 rest = mask; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
-        PtxBulk bulk = {.inst = i, .by = c, .begun = ptx_race_now(c, w)};
+        PtxBulk bulk = {.inst = i, .by = c, .begun = ptx_race_released(c, w, l)};
         u32 ranks = 1u << c->rank;
         if (i->op == PTX_TMA_3D_ALL)
             ranks = (u32)ptx_value(w, &i->args[6], l) & 0xffff;

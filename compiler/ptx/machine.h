@@ -20,7 +20,7 @@ typedef struct PtxCopy {
     u64 from;
     u32 to, bytes; /* of 16; the rest is zeros */
     u32 commit;
-    const u32 *begun; /* race.h */
+    const struct PtxClock *begun; /* race.h */
 } PtxCopy;
 
 typedef struct PtxProduct {
@@ -28,7 +28,7 @@ typedef struct PtxProduct {
     u64 a, b;
     bool accumulate;
     u32 commit;
-    const u32 *begun;
+    const struct PtxClock *begun;
 } PtxProduct;
 
 /* The terms of one register's lane: of its lower and its upper 16 bits (shadow.h). */
@@ -58,8 +58,7 @@ struct PtxWarp {
     VEC(PtxTested) tested[PTX_WARP];
     u32 product_commits;
     VEC(PtxProduct) products;
-    u32 *clock;          /* what it has seen of all warps and engines of its cluster (race.h) */
-    const u32 *snapshot; /* a copy, or NULL since it changed */
+    struct PtxTimes *times; /* what it has seen of all warps and engines of its cluster (race.h) */
     bool arrived;        /* at the cluster's barrier, and has not waited yet */
     u32 meets;           /* how often it has met the others there */
     bool acquires;       /* waits at the cluster's barrier for what others did before */
@@ -76,7 +75,7 @@ typedef struct PtxMbarrier {
     u32 phase;          /* completed ones */
     bool fenced;        /* engines and other CTAs know of it */
     u32 meets;          /* of the warp that has made it, until then */
-    u32 *told, *knows;  /* clocks: of arrivals, and of those of completed phases */
+    struct PtxClock *told, *knows; /* of arrivals, and of those of completed phases */
 } PtxMbarrier;
 
 /* A bulk copy that the engine has not done yet. */
@@ -87,7 +86,7 @@ typedef struct PtxBulk {
     const PtxInst *inst;
     u32 delay; /* turns */
     PtxCta *by;
-    const u32 *begun;
+    const struct PtxClock *begun;
 } PtxBulk;
 
 typedef struct PtxRaces PtxRaces;

@@ -234,8 +234,8 @@ RUN(load)
         u64 address = ptx_address(w, i, at, l);
         const u8 *from = ptx_read_at(c, i, (PtxSpace)i->space, address, each * n);
         if (!from ||
-            (i->space == PTX_SHARED && !ptx_race_read(c, w, i, address, each * n, NULL)) ||
-            (i->space == PTX_GLOBAL && !ptx_grid_load(c, w, i, address, each * n)))
+            (i->space == PTX_SHARED && !ptx_race_read(c, w, i, l, address, each * n, NULL)) ||
+            (i->space == PTX_GLOBAL && !ptx_grid_load(c, w, i, l, address, each * n)))
             return false;
         for (u32 k = 0; k < n; k++)
             put_lane(w, &i->args[k], l, from + k * each, each, is_signed(i));
@@ -252,11 +252,12 @@ RUN(store)
         u64 address = ptx_address(w, i, at, l);
         u8 *to = ptx_write_at(c, i, (PtxSpace)i->space, address, each * n);
         if (!to ||
-            (i->space == PTX_SHARED && !ptx_race_write(c, w, i, address, each * n, NULL)) ||
+            (i->space == PTX_SHARED &&
+             !ptx_race_store(c, w, i, mask, l, address, each * n)) ||
             (i->space == PTX_GLOBAL && !stored_once(c, i, address, each * n)))
             return false;
         if (i->space == PTX_GLOBAL)
-            ptx_grid_store(c, w, address, each * n);
+            ptx_grid_store(c, w, l, address, each * n);
         for (u32 k = 0; k < n; k++) {
             u64 v = ptx_value(w, &i->args[1 + k], l);
             memcpy(to + k * each, &v, each);
@@ -285,7 +286,7 @@ static bool atomic(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, bool wraps
         now = wraps ? old >= limit[l] ? 0 : old + 1 : old + limit[l];
         memcpy(word, &now, 4);
         d[l] = old;
-        ptx_grid_atomic(c, w, address);
+        ptx_grid_atomic(c, w, l, address);
     }
     return true;
 }
@@ -343,11 +344,10 @@ RUN(cvta)
 
 RUN(fence)
 {
-    (void)mask;
     if (i->op == PTX_FENCE_PROXY || i->op == PTX_FENCE_PROXY_CTA)
-        ptx_race_proxy(c, w);
+        ptx_race_fence(c, w, PTX_SHOWN, mask);
     if (i->op == PTX_FENCE)
-        ptx_grid_fence(c, w);
+        ptx_grid_fence(c, w, mask);
     for (int k = 0; i->op != PTX_FENCE && k < c->n_mbarriers; k++)
         c->mbarrier[k].fenced = true;
     return true;

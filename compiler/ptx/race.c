@@ -1,270 +1,258 @@
-/* Clocks of warps and engines, and the last accesses to each two bytes of shared memory. A clock is
- * three: what is known of the threads, what of the warps' stores a fence has told to the engines,
- * and what of them a fence has made done for other CTAs. */
-#include "race.h"
+/* What warps, their lanes and engines know of one another, and the barriers that tell them. */
+#include "race_impl.h"
 
-#include <stdio.h>
 #include <string.h>
 
-/* Of one CTA; its threads are its warps, then its engine, counted through the cluster. */
-struct PtxRaces {
-    u32 threads, own; /* of the cluster; the CTA's first */
-    u32 engine_epoch;
-    u32 granules;
-    u32 *write_epoch; /* by granule */
-    u16 *write_thread;
-    u32 *read;        /* by granule and warp of the CTA: epoch of the last one */
-    u32 *bar[PTX_BARRIERS]; /* what arrivals there have released */
-    u32 *cluster;     /* what arrivals at the cluster's barrier have released */
-};
-
-enum { GRANULE = 2, CLOCKS = 3 };
-
-static u32 *new_clock(const PtxCta *c)
-{
-    return arena_array(c->arena, u32, CLOCKS * c->races->threads);
-}
-
-/* All clocks of n threads. */
-static void join(u32 *to, const u32 *from, u32 n)
-{
-    for (u32 k = 0; from && k < CLOCKS * n; k++)
-        to[k] = to[k] > from[k] ? to[k] : from[k];
-}
-
-static u32 thread_of(const PtxCta *c, const PtxWarp *w)
-{
-    return c->races->own + (u32)w->index;
-}
-
 /* What follows is later than what others know of. */
-static void tick(PtxCta *c, PtxWarp *w)
+static void tick(PtxWarp *w)
 {
-    w->clock[thread_of(c, w)]++;
-    w->snapshot = NULL;
-}
-
-static void learn(PtxCta *c, PtxWarp *w, const u32 *from)
-{
-    join(w->clock, from, c->races->threads);
-    w->snapshot = NULL;
+    w->times->epoch++;
 }
 
 /* ---- starting */
 
-static void open_races(PtxCta *c, u32 threads)
+static void open_warp(PtxCta *c, PtxWarp *w, u32 threads)
 {
-    c->races = arena_new_of(c->arena, PtxRaces);
-    c->races->threads = threads;
-    c->races->granules = c->shared_end / GRANULE + 8;
-    c->races->write_epoch = arena_array(c->arena, u32, c->races->granules);
-    c->races->write_thread = arena_array(c->arena, u16, c->races->granules);
-    c->races->read = arena_array(c->arena, u32, (u64)c->races->granules * (u64)c->n_warps);
-    for (int b = 0; b < PTX_BARRIERS; b++)
-        c->races->bar[b] = new_clock(c);
-    c->races->cluster = new_clock(c);
-    for (int i = 0; i < c->n_warps; i++)
-        c->warps[i].clock = new_clock(c);
+    w->times = arena_new_of(c->arena, struct PtxTimes);
+    w->times->seen = ptx_clock_new(c->arena, threads);
 }
 
-static void start_one(PtxCta *c, u32 threads, u32 own)
+static void open_races(PtxCta *c, u32 threads)
 {
-    if (!c->races)
-        open_races(c, threads);
+    PtxRaces *r = c->races = arena_new_of(c->arena, PtxRaces);
+    size_t chunks = c->shared_end / PTX_CHUNK + 1, warps = (size_t)c->n_warps;
+    r->threads = threads;
+    r->chunks = (u32)chunks;
+    r->unit = arena_alloc(c->arena, chunks);
+    memset(r->unit, PTX_CHUNK, chunks);
+    r->stored = arena_array(c->arena, PtxStored, chunks);
+    r->loaded = arena_array(c->arena, PtxLoaded, chunks * warps);
+    r->stored_fine = arena_array(c->arena, PtxStored, chunks * PTX_CHUNK);
+    r->loaded_fine = arena_array(c->arena, PtxLoaded, chunks * PTX_CHUNK * warps);
+    for (int b = 0; b < PTX_BARRIERS; b++)
+        r->bar[b] = ptx_clock_new(c->arena, threads);
+    r->cluster = ptx_clock_new(c->arena, threads);
+    r->sum = ptx_clock_new(c->arena, threads);
+    for (int i = 0; i < c->n_warps; i++)
+        open_warp(c, &c->warps[i], threads);
+}
+
+/* What the CTAs before did is known to all. */
+static void start_warp(PtxWarp *w, u32 epoch)
+{
+    struct PtxTimes *t = w->times;
+    ptx_clock_set(t->seen, epoch);
+    t->apart = t->by_warp = t->by_product = t->latest = 0;
+    for (int l = 0; l < PTX_WARP; l++)
+        t->touched[l] = 0;
+    t->epoch = epoch + 1;
+    t->changes++;
+}
+
+static void start_one(PtxCta *c, u32 own, u32 epoch)
+{
     PtxRaces *r = c->races;
     r->own = own;
-    r->engine_epoch = 0;
-    memset(r->write_epoch, 0, sizeof *r->write_epoch * r->granules);
-    memset(r->read, 0, sizeof *r->read * r->granules * (size_t)c->n_warps);
-    memset(r->cluster, 0, sizeof *r->cluster * CLOCKS * threads);
+    r->engine_epoch = epoch;
+    ptx_clock_set(r->cluster, 0);
     for (int b = 0; b < PTX_BARRIERS; b++)
-        memset(r->bar[b], 0, sizeof *r->bar[b] * CLOCKS * threads);
-    for (int i = 0; i < c->n_warps; i++) {
-        memset(c->warps[i].clock, 0, sizeof *c->warps[i].clock * CLOCKS * threads);
-        c->warps[i].snapshot = NULL;
-        tick(c, &c->warps[i]); /* epoch 0 is no access */
-    }
+        ptx_clock_set(r->bar[b], 0);
+    for (int i = 0; i < c->n_warps; i++)
+        start_warp(&c->warps[i], epoch);
+}
+
+static u32 last_epoch(const PtxCta *c)
+{
+    u32 last = c->races->engine_epoch + 1;
+    for (int i = 0; i < c->n_warps; i++)
+        last = c->warps[i].times->epoch > last ? c->warps[i].times->epoch : last;
+    return last;
 }
 
 void ptx_race_start(PtxCta *const *peer, int n)
 {
-    u32 threads = 0, own = 0;
+    u32 threads = 0, own = 0, epoch = 0;
+    if (!peer[0]->launch->terms)
+        return;
     for (int k = 0; k < n; k++)
         threads += (u32)peer[k]->n_warps + 1;
-    for (int k = 0; k < n && peer[k]->launch->terms; k++) {
-        start_one(peer[k], threads, own);
+    for (int k = 0; k < n; k++) {
+        if (!peer[k]->races)
+            open_races(peer[k], threads);
+        u32 last = last_epoch(peer[k]);
+        epoch = last > epoch ? last : epoch;
+    }
+    for (int k = 0; k < n; k++) {
+        start_one(peer[k], own, epoch);
         own += (u32)peer[k]->n_warps + 1;
     }
 }
 
-/* ---- accesses */
+/* ---- what lanes know ------------------------------------------------------------------------- */
 
-static bool race(PtxCta *c, const PtxInst *i, u64 address, const char *what, u32 thread)
+/* Lanes' own accesses up to now. Where no other lane has touched memory since what is known of all,
+ * they are all there are. */
+static void add_own(PtxCta *c, PtxWarp *w, u32 mask, PtxKind kind, PtxClock *to)
 {
-    u32 own = c->races->own, engine = own + (u32)c->n_warps;
-    char who[32] = "a copy";
-    if (thread >= own && thread < engine)
-        snprintf(who, sizeof who, "warp %u", thread - own);
-    return ptx_fault(c, i, "shared memory at %llu is also %s by %s, and no barrier is between",
-                     (unsigned long long)address, what, who);
-}
-
-/* A warp stored to these bytes, and an engine or a product takes them with no fence between. */
-static bool unfenced(const PtxRaces *r, u64 granule, const u32 *clock, u32 by, bool is_engine)
-{
-    return r->write_epoch[granule] && !is_engine &&
-           r->write_epoch[granule] > clock[r->threads + by];
-}
-
-static bool is_engine(const PtxCta *c, u32 thread)
-{
-    return thread < c->races->own || thread >= c->races->own + (u32)c->n_warps;
-}
-
-static bool no_fence(PtxCta *c, const PtxInst *i, u64 address, u32 by)
-{
-    return ptx_fault(c, i, "shared memory at %llu was stored to by warp %u, and no "
-                           "fence.proxy.async is between",
-                     (unsigned long long)address, by - c->races->own);
-}
-
-/* Accesses by `thread`, which knows of the others what `clock` says, in `epoch` of its own. */
-static bool reads(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, const u32 *clock,
-                  u32 thread, u32 epoch)
-{
-    PtxRaces *r = c->races;
-    for (u64 g = address / GRANULE; g * GRANULE < address + bytes && g < r->granules; g++) {
-        u32 by = r->write_thread[g];
-        if (r->write_epoch[g] && by != thread && r->write_epoch[g] > clock[by])
-            return race(c, i, g * GRANULE, "written", by);
-        if (i->op == PTX_WGMMA && unfenced(r, g, clock, by, is_engine(c, by)))
-            return no_fence(c, i, g * GRANULE, by);
-        r->read[g * (u64)c->n_warps + (thread - r->own)] = epoch;
+    const struct PtxTimes *t = w->times;
+    u32 thread = ptx_thread_of(c, w), known = ptx_clock_of(to, kind, thread);
+    bool whole = (mask & w->alive) == w->alive;
+    u32 others = whole ? 0 : t->by_warp, own = t->by_product > t->by_warp ? t->by_product
+                                                                           : t->by_warp;
+    for (int l = 0; l < PTX_WARP && t->latest > known; l++) {
+        u32 *most = mask >> l & 1 ? &own : &others;
+        *most = t->touched[l] > *most ? t->touched[l] : *most;
     }
-    return true;
+    if (others <= known)
+        ptx_clock_raise(to, kind, thread, 0xffffffffu, t->epoch, c->arena);
+    else if (own > known)
+        ptx_clock_raise(to, kind, thread, mask, t->epoch, c->arena);
 }
 
-static bool writes(PtxCta *c, const PtxInst *i, u64 address, u32 bytes, const u32 *clock,
-                   u32 thread, u32 epoch)
+/* What these lanes know becomes known to who sees `to`. */
+static void release(PtxCta *c, PtxWarp *w, u32 mask, PtxClock *to)
 {
-    PtxRaces *r = c->races;
-    for (u64 g = address / GRANULE; g * GRANULE < address + bytes && g < r->granules; g++) {
-        u32 by = r->write_thread[g];
-        const u32 *read = &r->read[g * (u64)c->n_warps];
-        if (r->write_epoch[g] && by != thread && r->write_epoch[g] > clock[by])
-            return race(c, i, g * GRANULE, "written", by);
-        if (is_engine(c, thread) && unfenced(r, g, clock, by, is_engine(c, by)))
-            return no_fence(c, i, g * GRANULE, by);
-        for (u32 w = 0; w < (u32)c->n_warps; w++)
-            if (read[w] > clock[r->own + w] && r->own + w != thread)
-                return race(c, i, g * GRANULE, "read", r->own + w);
-        r->write_thread[g] = (u16)thread;
-        r->write_epoch[g] = epoch;
-    }
-    return true;
+    const struct PtxTimes *t = w->times;
+    if (mask & ~t->apart)
+        ptx_clock_join(to, t->seen, c->arena);
+    for (u32 rest = mask & t->apart; rest; rest &= rest - 1)
+        ptx_clock_join(to, t->lane[__builtin_ctz(rest)], c->arena);
+    add_own(c, w, mask, PTX_SEEN, to);
+    tick(w);
 }
 
-bool ptx_race_read(PtxCta *c, PtxWarp *w, const PtxInst *i, u64 address, u32 bytes,
-                   const u32 *since)
+/* A lane that learns what its warp does not. */
+static PtxClock *set_apart(PtxCta *c, PtxWarp *w, int lane)
 {
-    u32 own = c->races ? thread_of(c, w) : 0;
-    return !c->races || reads(c, i, address, bytes, since ? since : w->clock, own, w->clock[own]);
+    struct PtxTimes *t = w->times;
+    if (t->apart >> lane & 1)
+        return t->lane[lane];
+    if (!t->lane[lane])
+        t->lane[lane] = ptx_clock_new(c->arena, t->seen->threads);
+    t->apart |= 1u << lane;
+    ptx_clock_set(t->lane[lane], 0);
+    ptx_clock_join(t->lane[lane], t->seen, c->arena);
+    return t->lane[lane];
 }
 
-bool ptx_race_write(PtxCta *c, PtxWarp *w, const PtxInst *i, u64 address, u32 bytes,
-                    const u32 *since)
+static void learn(PtxCta *c, PtxWarp *w, u32 mask, const PtxClock *from)
 {
-    u32 own = c->races ? thread_of(c, w) : 0;
-    return !c->races || writes(c, i, address, bytes, since ? since : w->clock, own, w->clock[own]);
+    struct PtxTimes *t = w->times;
+    bool whole = (mask & w->alive) == w->alive;
+    t->changes++;
+    if (whole)
+        ptx_clock_join(t->seen, from, c->arena);
+    for (u32 rest = whole ? t->apart : mask; rest; rest &= rest - 1)
+        ptx_clock_join(set_apart(c, w, __builtin_ctz(rest)), from, c->arena);
 }
 
-const u32 *ptx_race_now(PtxCta *c, PtxWarp *w)
+/* All lanes that are left have told one another what they know. */
+static void learn_together(PtxCta *c, PtxWarp *w, const PtxClock *from)
+{
+    w->times->apart = 0;
+    learn(c, w, w->alive, from);
+}
+
+static PtxClock *copy_of(PtxCta *c, const PtxClock *clock)
+{
+    PtxClock *copy = ptx_clock_new(c->arena, clock->threads);
+    ptx_clock_join(copy, clock, c->arena);
+    return copy;
+}
+
+const PtxClock *ptx_race_now(PtxCta *c, PtxWarp *w, int lane)
 {
     if (!c->races)
         return NULL;
-    if (!w->snapshot) {
-        u32 *copy = new_clock(c);
-        memcpy(copy, w->clock, sizeof *copy * CLOCKS * c->races->threads);
-        w->snapshot = copy;
+    struct PtxTimes *t = w->times;
+    int who = lane < PTX_WARP && t->apart >> lane & 1 ? lane : PTX_BY_WARP;
+    if (!t->now.clock || t->now.lane != who || t->now.changes != t->changes)
+        t->now = (PtxCopied){copy_of(c, ptx_seen_by(w, lane)), who, t->changes, t->epoch};
+    return t->now.clock;
+}
+
+const PtxClock *ptx_race_released(PtxCta *c, PtxWarp *w, int lane)
+{
+    if (!c->races)
+        return NULL;
+    struct PtxTimes *t = w->times;
+    PtxCopied *was = &t->released;
+    if (!was->clock || was->lane != lane || was->changes != t->changes || was->epoch < t->latest) {
+        PtxClock *clock = ptx_clock_new(c->arena, t->seen->threads);
+        *was = (PtxCopied){clock, lane, t->changes, t->epoch};
+        release(c, w, 1u << lane, clock);
     }
-    return w->snapshot;
+    return was->clock;
 }
 
 /* ---- the engine */
 
-static u32 engine_of(const PtxCta *by)
+void ptx_race_engine_tells(PtxCta *by, PtxMbarrier *b, const PtxClock *begun)
 {
-    return by->races->own + (u32)by->n_warps;
-}
-
-bool ptx_race_engine(PtxCta *c, PtxCta *by, const PtxInst *i, u64 address, u32 bytes,
-                     const u32 *begun)
-{
-    return !c->races || !begun ||
-           writes(c, i, address, bytes, begun, engine_of(by), by->races->engine_epoch + 1);
-}
-
-void ptx_race_engine_tells(PtxCta *by, PtxMbarrier *b, const u32 *begun)
-{
-    if (!by->races || !begun)
+    PtxRaces *r = by->races;
+    if (!r || !begun)
         return;
     if (!b->told)
-        b->told = new_clock(by);
-    join(b->told, begun, by->races->threads);
-    b->told[engine_of(by)] = ++by->races->engine_epoch;
+        b->told = ptx_clock_new(by->arena, r->threads);
+    ptx_clock_join(b->told, begun, by->arena);
+    r->engine_epoch++;
+    for (int kind = PTX_SEEN; kind <= PTX_SHOWN; kind++)
+        ptx_clock_raise(b->told, (PtxKind)kind, ptx_engine_of(by), 0xffffffffu, r->engine_epoch,
+                        by->arena);
 }
 
-/* ---- fences and barriers */
+/* ---- fences and other memory */
 
-/* One of the other clocks becomes the first. */
-static void copy_clock(PtxCta *c, PtxWarp *w, int which)
-{
-    u32 n = c->races->threads;
-    memcpy(w->clock + (u32)which * n, w->clock, sizeof *w->clock * n);
-}
-
-void ptx_race_proxy(PtxCta *c, PtxWarp *w)
+void ptx_race_fence(PtxCta *c, PtxWarp *w, PtxKind kind, u32 mask)
 {
     if (!c->races)
         return;
-    copy_clock(c, w, 1);
-    tick(c, w);
+    struct PtxTimes *t = w->times;
+    bool whole = (mask & w->alive) == w->alive;
+    for (u32 rest = whole ? t->apart : mask; rest; rest &= rest - 1) {
+        int l = __builtin_ctz(rest);
+        PtxClock *own = set_apart(c, w, l);
+        ptx_clock_promote(own, kind, c->arena);
+        add_own(c, w, 1u << l, kind, own);
+    }
+    if (whole) {
+        ptx_clock_promote(t->seen, kind, c->arena);
+        add_own(c, w, mask, kind, t->seen);
+    }
+    t->changes++;
+    tick(w);
 }
 
-void ptx_race_fence(PtxCta *c, PtxWarp *w)
+u32 ptx_race_first(const PtxCta *c)
 {
-    copy_clock(c, w, 2);
-    tick(c, w);
+    return c->races ? c->races->own : 0;
 }
 
-void ptx_race_tick(PtxCta *c, PtxWarp *w)
+u32 ptx_race_access(PtxCta *c, PtxWarp *w, int lane)
 {
-    tick(c, w);
+    if (!c->races)
+        return 0;
+    struct PtxTimes *t = w->times;
+    return t->latest = t->touched[lane] = t->epoch;
 }
 
-u32 ptx_race_epoch(const PtxCta *c, const PtxWarp *w)
+bool ptx_race_knows(const PtxCta *c, const PtxWarp *w, int lane, const PtxCta *by, u32 by_warp,
+                    u32 by_lane, u32 epoch)
 {
-    return c->races ? w->clock[thread_of(c, w)] : 0;
+    return (c == by && by_warp == (u32)w->index && by_lane == (u32)lane) ||
+           ptx_clock_knows(ptx_seen_by(w, lane), PTX_SEEN, by->races->own + by_warp, (int)by_lane,
+                           epoch);
 }
 
-bool ptx_race_knows(const PtxCta *c, const PtxWarp *w, u32 warp, u32 epoch)
-{
-    return w->clock[c->races->own + warp] >= epoch;
-}
+/* ---- barriers -------------------------------------------------------------------------------- */
 
-const u32 *ptx_race_done(PtxCta *c, PtxWarp *w)
-{
-    return ptx_race_now(c, w) + 2 * c->races->threads + c->races->own;
-}
-
-void ptx_race_arrive(PtxCta *c, PtxWarp *w, PtxMbarrier *b)
+void ptx_race_arrive(PtxCta *c, PtxWarp *w, u32 mask, PtxMbarrier *b)
 {
     if (!c->races)
         return;
     if (!b->told)
-        b->told = new_clock(c);
-    join(b->told, w->clock, c->races->threads);
-    tick(c, w);
+        b->told = ptx_clock_new(c->arena, c->races->threads);
+    release(c, w, mask, b->told);
 }
 
 void ptx_race_complete(PtxCta *c, PtxMbarrier *b)
@@ -272,22 +260,20 @@ void ptx_race_complete(PtxCta *c, PtxMbarrier *b)
     if (!b->told)
         return;
     if (!b->knows)
-        b->knows = new_clock(c);
-    join(b->knows, b->told, c->races->threads);
+        b->knows = ptx_clock_new(c->arena, c->races->threads);
+    ptx_clock_join(b->knows, b->told, c->arena);
 }
 
-void ptx_race_wait(PtxCta *c, PtxWarp *w, const PtxMbarrier *b)
+void ptx_race_wait(PtxCta *c, PtxWarp *w, u32 mask, const PtxMbarrier *b)
 {
-    if (c->races && b->knows)
-        learn(c, w, b->knows);
+    if (c->races && b->knows && mask)
+        learn(c, w, mask, b->knows);
 }
 
 void ptx_race_bar(PtxCta *c, PtxWarp *w, int b)
 {
-    if (!c->races)
-        return;
-    join(c->races->bar[b], w->clock, c->races->threads);
-    tick(c, w);
+    if (c->races)
+        release(c, w, w->alive, c->races->bar[b]);
 }
 
 void ptx_race_meet(PtxCta *c, int b)
@@ -296,16 +282,33 @@ void ptx_race_meet(PtxCta *c, int b)
         return;
     for (int i = 0; i < c->n_warps; i++)
         if (c->warps[i].wait == PTX_AT_BARRIER && c->warps[i].barrier == b)
-            learn(c, &c->warps[i], c->races->bar[b]);
-    memset(c->races->bar[b], 0, sizeof *c->races->bar[b] * CLOCKS * c->races->threads);
+            learn_together(c, &c->warps[i], c->races->bar[b]);
+    ptx_clock_set(c->races->bar[b], 0);
+}
+
+void ptx_race_lanes(PtxCta *c, PtxWarp *w, u32 mask)
+{
+    if (!c->races)
+        return;
+    struct PtxTimes *t = w->times;
+    if (!t->apart && mask == w->alive) {
+        add_own(c, w, mask, PTX_SEEN, t->seen);
+        t->changes++;
+        tick(w);
+        return;
+    }
+    ptx_clock_set(c->races->sum, 0);
+    release(c, w, mask, c->races->sum);
+    if (mask == w->alive)
+        learn_together(c, w, c->races->sum);
+    else
+        learn(c, w, mask, c->races->sum);
 }
 
 void ptx_race_cluster_arrive(PtxCta *c, PtxWarp *w)
 {
-    if (!c->races)
-        return;
-    join(c->races->cluster, w->clock, c->races->threads);
-    tick(c, w);
+    if (c->races)
+        release(c, w, w->alive, c->races->cluster);
 }
 
 void ptx_race_cluster_meet(PtxCta *const *peer, int n)
@@ -313,5 +316,6 @@ void ptx_race_cluster_meet(PtxCta *const *peer, int n)
     for (int k = 0; k < n && peer[k]->races; k++)
         for (int i = 0; i < peer[k]->n_warps; i++)
             for (int from = 0; from < n && peer[k]->warps[i].acquires; from++)
-                learn(peer[k], &peer[k]->warps[i], peer[from]->races->cluster);
+                learn(peer[k], &peer[k]->warps[i], peer[k]->warps[i].alive,
+                      peer[from]->races->cluster);
 }

@@ -18,7 +18,7 @@ static bool read_matrices(PtxCta *c, PtxWarp *w, const PtxInst *i, u16 (*matrix)
     for (int l = 0; l < PTX_WARP; l++) {
         u64 address = ptx_value(w, &i->args[4], l) + (u64)i->args[4].imm;
         const u8 *from = ptx_read_at(c, i, PTX_SHARED, address, 16);
-        if (!from || !ptx_race_read(c, w, i, address, 16, NULL))
+        if (!from || !ptx_race_read(c, w, i, PTX_BY_WARP, address, 16, NULL))
             return false;
         memcpy(matrix[l / 8][l % 8], from, 16);
     }
@@ -198,7 +198,7 @@ static bool gather(PtxCta *c, PtxWarp *w, const PtxProduct *p, const Descriptor 
             const u8 *from = ptx_operand_at(c, i, at, 16, &known);
             u16 v[8];
             u64 t[8];
-            if (!from || !ptx_race_read(c, w, i, at, 16, p->begun))
+            if (!from || !ptx_race_read(c, w, i, PTX_BY_PRODUCT, at, 16, p->begun))
                 return false;
             memcpy(v, from, 16);
             if (c->shared_shadow)
@@ -260,7 +260,8 @@ RUN(wgmma)
     u32 p = *ptx_row32(w, i, right + 1);
     if (p != 0 && p != 0xffffffffu)
         return ptx_fault(c, i, "a scale that differs between lanes");
-    PtxProduct product = {i, a, b, p != 0, w->product_commits, ptx_race_now(c, w)};
+    PtxProduct product = {i, a, b, p != 0, w->product_commits,
+                          ptx_race_now(c, w, PTX_BY_WARP)};
     vec_push(c->arena, &w->products, product);
     return true;
 }

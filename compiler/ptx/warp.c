@@ -3,6 +3,7 @@
  * take part have come. */
 #include "choice.h"
 #include "order.h"
+#include "race.h"
 #include "shadow.h"
 #include "tests.h"
 
@@ -70,6 +71,20 @@ RUN(shuffle)
     return true;
 }
 
+/* bar.warp.sync: lanes that give the same mask meet. */
+RUN(meet)
+{
+    const u32 *members = ptx_row32(w, i, 0);
+    u32 same;
+    for (u32 rest = mask; rest; rest &= ~same) {
+        u32 first = members[__builtin_ctz(rest)];
+        same = 0;
+        PTX_LANES(rest, same |= (u32)(members[l] == first) << l);
+        ptx_race_lanes(c, w, same);
+    }
+    return masks(c, w, i, mask);
+}
+
 RUN(ballot)
 {
     u32 *d = ptx_row32(w, i, 0), votes = *ptx_row32(w, i, 1) & mask;
@@ -130,7 +145,7 @@ PtxRun ptx_find_warp(const PtxInst *i)
     case PTX_REDUX_MAX: return ptx_shape(i, "rrr") ? most : NULL;
     case PTX_REDUX_MIN: return ptx_shape(i, "rrr") ? least : NULL;
     case PTX_ELECT: return ptx_shape(i, "rpr") ? elect : NULL;
-    case PTX_BAR_WARP: return ptx_shape(i, "r") ? masks : NULL;
+    case PTX_BAR_WARP: return ptx_shape(i, "r") ? meet : NULL;
     case PTX_DEP_LAUNCH: return i->n_args == 0 ? nothing : NULL;
     case PTX_TRAP: return i->n_args == 0 ? trap : NULL;
     default: return NULL;

@@ -227,7 +227,87 @@ START_TEST(races)
     ck_assert_msg(lab->report.findings.n == 0, "%s", lab->report.findings.v[0].s);
     lab_close(lab);
     expect_finding_of(PLACES PUT "bar.sync 0;\n" TAKE PUT, "no barrier is between", 64);
-    expect_finding_of(PLACES "st.shared.u32 [%r4], %r0;", "is also written by warp 0", 64);
+    expect_finding_of(PLACES "st.shared.u32 [%r4], %r0;", "which lane 0 of warp 0 has written", 64);
+}
+END_TEST
+
+#define NEXT /* %r1: a lane's own word; %r3: its neighbour's */                                    \
+    "mov.u32 %r4, tile;\nshl.b32 %r5, %r0, 2;\nadd.s32 %r1, %r4, %r5;\n"                           \
+    "xor.b32 %r6, %r5, 4;\nadd.s32 %r3, %r4, %r6;\n"
+#define HALF "setp.lt.u32 %p1, %r0, 16;\n"
+#define WARP "bar.warp.sync -1;\n"
+#define ODD "and.b32 %r7, %r0, 1;\nsetp.eq.u32 %p1, %r7, 1;\nsetp.eq.u32 %p2, %r0, 0;\n"
+#define BARRIER(n) "mov.u32 %r8, tile;\n@%p2 mbarrier.init.shared::cta.b64 [%r8+128], " n ";\n" WARP
+#define ARRIVE "mbarrier.arrive.shared::cta.b64 _, [%r8+128];\n"
+#define AWAIT "$w:\nmbarrier.try_wait.parity.shared::cta.b64 %p3, [%r8+128], 0;\n@!%p3 bra $w;\n"
+
+static void expect_none(const char *body)
+{
+    Lab *lab = run(body, 4);
+    ck_assert_msg(lab->report.findings.n == 0, "%s", lab->report.findings.v[0].s);
+    lab_close(lab);
+}
+
+/* Lanes of one warp: barriers order them, what else moves lanes together does not. */
+START_TEST(lanes)
+{
+    const char *between = "no barrier is between";
+    expect_none(NEXT PUT WARP TAKE);
+    expect_none(NEXT PUT "bar.sync 0;\n" TAKE WARP PUT);
+    expect_none(NEXT PUT "ld.shared.u32 %r2, [%r1];\n" PUT); /* a lane's own words */
+    expect_finding(NEXT PUT TAKE, "lane 0 of warp 0 reads shared memory at 1028, which");
+    expect_finding(NEXT PUT TAKE, "lane 1 of warp 0 has written in line");
+    expect_finding(NEXT PUT WARP TAKE PUT, "which lane 1 of warp 0 has read in line");
+    expect_finding(NEXT PUT "shfl.sync.bfly.b32 %r2, %r0, 1, 31, -1;\n" TAKE, between);
+    expect_finding(NEXT ODD PUT "vote.sync.ballot.b32 %r2, %p1, -1;\n" TAKE, between);
+    expect_finding(NEXT PUT "membar.gl;\n" TAKE, between);
+    /* Of half a warp. */
+    expect_none(NEXT HALF PUT "@%p1 bar.warp.sync 65535;\n@%p1 ld.shared.u32 %r2, [%r3];\n");
+    expect_finding(NEXT HALF PUT "@%p1 bar.warp.sync 65535;\n@!%p1 ld.shared.u32 %r2, [%r3];\n",
+                   "lane 16 of warp 0 reads shared memory");
+    expect_finding("bar.warp.sync 65535;", "lane 16 is not in the mask");
+}
+END_TEST
+
+/* Lanes that store to one place at once, and bytes beside one another. */
+START_TEST(lanes_at_one_place)
+{
+    expect_none("mov.u32 %r4, tile;\nmov.u32 %r5, 7;\nst.shared.u32 [%r4], %r5;\n");
+    expect_finding("mov.u32 %r4, tile;\nst.shared.u32 [%r4], %r0;\n",
+                   "lane 1 of warp 0 writes shared memory at 1024, which lane 0");
+    expect_finding("mov.u32 %r4, tile;\nmov.u32 %r5, 7;\nst.shared.u32 [%r4], %r5;\n"
+                   "st.shared.u32 [%r4], %r5;\n", "which lane 31 of warp 0 has written");
+    expect_none("mov.u32 %r4, tile;\nadd.s32 %r5, %r4, %r0;\ncvt.u16.u32 %h1, %r0;\n"
+                "st.shared.u8 [%r5], %h1;\nst.shared.u8 [%r5], %h1;\n");
+}
+END_TEST
+
+/* An mbarrier tells who waits what lanes had done that arrived, not what others had. */
+START_TEST(lanes_at_mbarriers)
+{
+    expect_none(NEXT ODD BARRIER("32") PUT ARRIVE AWAIT TAKE);
+    expect_none(NEXT ODD BARRIER("1") PUT WARP "@%p2 " ARRIVE AWAIT TAKE);
+    expect_none(NEXT ODD BARRIER("16") "@%p1 " PUT "@%p1 " ARRIVE AWAIT
+                "@!%p1 ld.shared.u32 %r2, [%r3];\n");
+    expect_finding(NEXT ODD BARRIER("1") PUT "@%p2 " ARRIVE AWAIT TAKE,
+                   "lane 0 of warp 0 reads shared memory at 1028, which lane 1");
+    /* One lane has waited, its neighbour has not. */
+    expect_finding(NEXT ODD BARRIER("16") "@%p1 " PUT "@%p1 " ARRIVE "@!%p2 bra $x;\n" AWAIT
+                   "ld.shared.u32 %r2, [%r3];\n$x:\nsetp.eq.u32 %p3, %r0, 2;\n"
+                   "@%p3 ld.shared.u32 %r2, [%r3];\n", "lane 2 of warp 0 reads shared memory");
+}
+END_TEST
+
+/* ldmatrix reads for all lanes, and is no barrier. */
+START_TEST(lanes_at_ldmatrix)
+{
+#define ROWS "mov.u32 %r4, tile;\nmov.u32 %r7, 0;\nand.b32 %r5, %r0, 15;\nshl.b32 %r5, %r5, 4;\n" \
+             "add.s32 %r1, %r4, %r5;\nsetp.lt.u32 %p1, %r0, 16;\n"
+#define ROW "@%p1 st.shared.v4.b32 [%r1], {%r7, %r7, %r7, %r7};\n"
+#define MATRICES "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r8, %r9, %r10, %r11}, [%r1];\n"
+    expect_none(ROWS ROW WARP MATRICES WARP ROW);
+    expect_finding(ROWS ROW MATRICES, "warp 0 reads shared memory at 1024, which lane 0 of warp 0");
+    expect_finding(ROWS ROW WARP MATRICES ROW, "which lane 1 of warp 0 has read");
 }
 END_TEST
 
@@ -272,6 +352,10 @@ Suite *ptx_terms_suite(void)
     tcase_add_test(tests, both_ways);
     tcase_add_test(tests, what_must_be_concrete);
     tcase_add_test(tests, races);
+    tcase_add_test(tests, lanes);
+    tcase_add_test(tests, lanes_at_one_place);
+    tcase_add_test(tests, lanes_at_mbarriers);
+    tcase_add_test(tests, lanes_at_ldmatrix);
     tcase_add_test(tests, block_indices);
     tcase_add_test(tests, undefined_registers);
     suite_add_tcase(suite, tests);
