@@ -12,13 +12,14 @@
 typedef struct Fault {
     const char *name;
     const char *op, *layout;
-    i64 rows;          /* of the layout; JOINED: the join of ranks' roots */
+    i64 rows;          /* of the layout; JOINED: the join of ranks' roots;
+                          ORDERED: the order of grouped rows */
     const char *holds; /* by the emitted text of one of several for these rows; "": the first */
     const char *file;       /* of the device library; NULL: the kernel's own text */
     const char *from, *to;
 } Fault;
 
-enum { JOINED = -1 };
+enum { JOINED = -1, ORDERED = -2 };
 
 #define GATE "gate_up", "tp3", 1, "iso_gemm_wgmma<Op"
 #define LATER "gate_up", "tp1", 16384, "iso_gemm_wgmma<Op" /* a CTA goes on to another tile */
@@ -107,6 +108,9 @@ static const Fault faults[] = {
 #define WALK_FILE "iso_attend_walk.cuh"
 #define DECODE "attention", "tp1", 1, "iso_attend_decode<Op>"
 #define DECODE_FILE "iso_attend_decode.cuh"
+#define WIDE "attention", "tp1", 200, "iso_attend_wgmma<Op>"
+#define WIDE_FILE "iso_attend_wgmma.cuh"
+#define TILE_FILE "iso_attend_tile.cuh"
 #define LSE "lse", "tp1", 1, "" /* of all parts, in one CTA */
 
 /* Attention, log-sum-exp and barriers: tried with tests/ptx/mutants.iso. */
@@ -161,6 +165,24 @@ static const Fault more_faults[] = {
      "low = less ? b.s : a.s, high = less ? a.s : b.s;"},
     {"a log-sum-exp's distances end early", LSE, SHORT_FILE,
      "iso_at_least(iso_minus_abs(d), -87.0f)", "iso_at_least(iso_minus_abs(d), -1.0f)"},
+    /* lanes of one warp */
+    {"a lane arrives before others have read", WIDE, TILE_FILE,
+     "    __syncwarp();\n    if (threadIdx.x % 32 == 0) {\n        iso_mbar_arrive(",
+     "    if (threadIdx.x % 32 == 0) {\n        iso_mbar_arrive("},
+    {"a tile's first tokens are read as they are found", WIDE, TILE_FILE,
+     "        __syncwarp();\n        int run = 0;", "        int run = 0;"},
+    {"sequences are read as lanes store them", WIDE, TILE_FILE,
+     "        __syncwarp();\n        find_first(tile", "        find_first(tile"},
+    {"a range is stored over while lanes read it", WIDE, WIDE_FILE,
+     "        __syncwarp();\n        if (thread % 32 == 0) {\n            shared.range",
+     "        if (thread % 32 == 0) {\n            shared.range"},
+    {"a range is read as a lane stores it", WIDE, WIDE_FILE,
+     "        __syncwarp();\n        start_split();", "        start_split();"},
+    {"a count of tiles is read as a lane stores it", WIDE, WIDE_FILE,
+     "                *passed() = t + 1;\n            }\n            __syncwarp();",
+     "                *passed() = t + 1;\n            }"},
+    {"values are given back while lanes read them", WIDE, "iso_attend_steps.cuh",
+     "        __syncwarp(); // read by every lane", "        // read by every lane"},
 };
 
 #define TOP_FILE "iso_top.cuh"
@@ -226,6 +248,11 @@ static const Fault limit_faults[] = {
     {"weights are of scores that were not divided", LIMITED, DRAW_FILE,
      "const float weight = iso_pair_scale(z, kept.most);",
      "const float weight = iso_pair_scale(iso_add(z, z), kept.most);"},
+    {"a sum is read as a lane stores it", LIMITED, DRAW_FILE,
+     "        shared.total = total;\n    __syncwarp();", "        shared.total = total;"},
+    {"a sum is stored over while lanes read it", LIMITED, DRAW_FILE,
+     "            __syncwarp();\n            if (threadIdx.x == 0 && Mass)",
+     "            if (threadIdx.x == 0 && Mass)"},
 };
 
 #define SLOTS_FILE "iso_slots.cuh"
@@ -277,6 +304,8 @@ static const Fault deep_faults[] = {
 };
 
 #define BLOCK "down", "tp1", 4096, "take_eight"
+#define BLOCK_PLACE "row + set / 4 * Tile::bm * 128 + set % 2 * 1024 + eight * 16"
+#define BLOCK_AT "iso_shared_load16(word, " BLOCK_PLACE
 
 /* What an epilogue reads, as one more block of a tile: tried with block. */
 static const Fault block_faults[] = {
@@ -287,6 +316,33 @@ static const Fault block_faults[] = {
     {"a block's place is given back twice", BLOCK, WGMMA_FILE,
      "__syncwarp();\n        release(ring.stage);",
      "release(ring.stage);\n        release(ring.stage);"},
+    {"a lane reads in a block what another stores there", BLOCK, WGMMA_FILE, BLOCK_AT ");",
+     BLOCK_AT ");\n            iso_shared_store16(" BLOCK_PLACE ", word);\n"
+     "            iso_shared_load16(word, __shfl_xor_sync(0xFFFFFFFFu, " BLOCK_PLACE ", 1));\n"
+     "            " BLOCK_AT ");"},
+};
+
+static const Fault later_block_faults[] = {
+    {"a block's place is given back while lanes read it", BLOCK, WGMMA_FILE,
+     "        __syncwarp();\n        release(ring.stage);", "        release(ring.stage);"},
+};
+
+#define ORDER "gate_up", "one", ORDERED, ""
+#define ORDER_FILE "iso_group_order.cuh"
+#define SLOTS_ROWS "down", "one", 100, ""
+#define GROUP_FILE "iso_group_wgmma.cuh"
+
+/* Products at their experts: tried with tests/ptx/grouped.iso. */
+static const Fault group_faults[] = {
+    {"counts are read before they are 0", ORDER, ORDER_FILE,
+     "    __syncwarp();\n    iso_order_walk", "    iso_order_walk"},
+    {"counts are raised while lanes read them", ORDER, ORDER_FILE,
+     "            __syncwarp();\n            if (slot[i] >= 0 && before",
+     "            if (slot[i] >= 0 && before"},
+    {"a warp's rows are read as lanes keep them", SLOTS_ROWS, GROUP_FILE,
+     "        keep();\n        __syncwarp();", "        keep();"},
+    {"rows leave as lanes store them", SLOTS_ROWS, GROUP_FILE,
+     "        __syncwarp();\n        leaves = true;", "        leaves = true;"},
 };
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -343,6 +399,14 @@ static Str spec_kernel(const Manifest *m, int spec)
     return spec < 0 ? STR("") : str_of(m->kernels[m->specs[spec].kernel].name);
 }
 
+static Str order_kernel(const Manifest *m)
+{
+    int k = 0;
+    while (k < m->n_kernels - 1 && !strstr(m->kernels[k].name, "iso_order"))
+        k++;
+    return str_of(m->kernels[k].name);
+}
+
 /* Of the variants for the fault's rows the one whose text holds what it names. */
 static Str choose_text(const Bench *b, const Fault *fault, const MfLayoutOp *op, Str *name)
 {
@@ -350,6 +414,10 @@ static Str choose_text(const Bench *b, const Fault *fault, const MfLayoutOp *op,
     if (fault->rows == JOINED) {
         *name = spec_kernel(m, op->join);
         return emitted_text(b, *name);
+    }
+    if (fault->rows == ORDERED) {
+        *name = spec_kernel(m, op->variants[op->n_variants - 1].specs[0]);
+        return emitted_text(b, order_kernel(m));
     }
     for (int v = 0; v < op->n_variants; v++) {
         const MfVariant *variant = &op->variants[v];
@@ -384,7 +452,9 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
                                         "iso_attend.cuh", "iso_attend_base.cuh",
                                         "iso_attend_decode.cuh", "iso_attend_walk.cuh",
-                                        "iso_top.cuh", "iso_draw.cuh", "iso_slots.cuh"};
+                                        "iso_attend_wgmma.cuh", "iso_group_wgmma.cuh",
+                                        "iso_group_order.cuh", "iso_top.cuh", "iso_draw.cuh",
+                                        "iso_slots.cuh"};
     Arena *arena = arena_new();
     Text program = {.arena = arena};
     Binary binary = {0};
@@ -402,6 +472,9 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
         return false;
     }
     bench_choose(b, name.s, every);
+    if (fault->rows == ORDERED) /* runs in the launches of the product that comes after it */
+        b->kernel = (PtxKernel *)(uintptr_t)ptx_find(&b->module,
+                                                     order_kernel(b->worker.module->manifest));
     if (!nvrtc_compile(b->pipeline.nvrtc, text_str(&program), b->pipeline.arch, &binary, arena,
                        &b->pipeline.diags)) {
         printf("  %-52s refused by the compiler's own checks\n", fault->name);
@@ -419,21 +492,25 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
 
 typedef struct List {
     const char *contract; /* that has it in its name */
-    const Fault *fault;
-    size_t bytes;
-    bool later;
+    const Fault *fault, *later;
+    size_t n, n_later;
 } List;
 
+#define LIST(contract, list) {contract, list, NULL, sizeof list / sizeof *list, 0}
+#define LISTS(contract, list, later) \
+    {contract, list, later, sizeof list / sizeof *list, sizeof later / sizeof *later}
+
 static const List lists[] = {
-    {"block", block_faults, sizeof block_faults, false},
-    {"qwen3-8b", deep_faults, sizeof deep_faults, false},
-    {"mutants", more_faults, sizeof more_faults, true},
-    {"top", choice_faults, sizeof choice_faults, false},
-    {"noise", draw_faults, sizeof draw_faults, false},
-    {"draw", limit_faults, sizeof limit_faults, false},
-    {"slots", slot_faults, sizeof slot_faults, false},
-    {"rounded", rounded_faults, sizeof rounded_faults, false},
-    {"", faults, sizeof faults, true},
+    LISTS("block", block_faults, later_block_faults),
+    LIST("qwen3-8b", deep_faults),
+    LISTS("mutants", more_faults, later_faults),
+    LIST("top", choice_faults),
+    LIST("noise", draw_faults),
+    LIST("draw", limit_faults),
+    LIST("slots", slot_faults),
+    LIST("rounded", rounded_faults),
+    LIST("grouped", group_faults),
+    LISTS("", faults, later_faults),
 };
 
 int main(int argc, char **argv)
@@ -444,13 +521,11 @@ int main(int argc, char **argv)
     const List *list = lists;
     while (!strstr(argv[1], list->contract))
         list++;
-    int n = (int)(list->bytes / sizeof *faults), found = 0;
-    int later = list->later ? (int)(sizeof later_faults / sizeof *faults) : 0;
-    for (int i = 0; i < n; i++)
+    int n = (int)(list->n + list->n_later), found = 0;
+    for (size_t i = 0; i < list->n; i++)
         found += try_fault(b, &list->fault[i], false);
-    for (int i = 0; i < later; i++)
-        found += try_fault(b, &later_faults[i], true);
-    n += later;
+    for (size_t i = 0; i < list->n_later; i++)
+        found += try_fault(b, &list->later[i], true);
     printf("%d of %d seeded faults found\n", found, n);
     bench_close(b);
     return found == n ? 0 : 1;
