@@ -15,7 +15,7 @@ const char *const certificate_trusted[] = {
     "between lanes, by the barriers that they went through",
     "CTAs that did not run: block indices reach only addresses, bounds and tiles",
     "exp2 and its short forms give no -0: computed for every f32; weights of rounded maxima are "
-    "numbers: tried for one score in 24091, beside eight of the maxima",
+    "numbers: by an argument over their ranges, in tests/ptx/README.md",
     "choices: each row in the order that its scores have, of which ranks and no more are compared",
     "draws: with the seeds, positions, temperatures and limits that were tried; limits with the "
     "scores that were tried, where each value that decides is the contract's",

@@ -104,8 +104,15 @@ static u64 near_zero(const Attending *a, u64 r)
 }
 
 /* Of scores not above a multiple of 8 by more than 4: a normal number, or the greatest one where m
- * is NaN (tests/ptx/README.md). */
+ * is NaN. The argument (tests/ptx/README.md) is about factors from 2^-100 to 2^100. */
 #define TERM_NUMBER (TERM_RESULT | TERM_NO_SIGN)
+
+static u64 known_of_weight(const Attending *a)
+{
+    const u32 least = 27u << 23, greatest = 227u << 23;
+    u32 factor = a->attend->capped ? a->attend->cap : a->attend->scale;
+    return a->terms->setup.tests && factor >= least && factor <= greatest ? TERM_NUMBER : 0;
+}
 
 static u64 rounded_weight(const Attending *a, u64 u, u64 m)
 {
@@ -117,9 +124,10 @@ static u64 rounded_weight(const Attending *a, u64 u, u64 m)
     u64 v = terms_binary(PTX_MAX, u, least), t = fused(v, by(a), base);
     u64 r = fused(v, by(a), terms_binary(PTX_SUB, base, t));
     u64 raised = rounded_raise(near_zero(a, r), t);
-    if (a->terms->setup.tests)
-        ptx_tests_know(a->terms->setup.tests, raised, TERM_NUMBER);
-    return raised | (a->terms->setup.tests ? TERM_NUMBER : 0);
+    u64 known = known_of_weight(a);
+    if (known)
+        ptx_tests_know(a->terms->setup.tests, raised, known);
+    return raised | known;
 }
 
 /* What is absent leaves the other as it is. */

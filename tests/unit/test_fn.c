@@ -3,6 +3,7 @@
 #include "device/iso_short.cuh"
 
 #include <check.h>
+#include <math.h>
 #include <stdbool.h>
 
 static const IsoU32 NAN_BITS = ISO_NAN_BITS, INF = 0x7F800000, MINUS_INF = 0xFF800000;
@@ -70,7 +71,43 @@ START_TEST(test_exponentials_have_no_sign)
 }
 END_TEST
 
-/* The same of weights of rounded maxima: of all scores that a maximum may be of. */
+/* The floats in their order, 0 being +0. */
+static IsoF32 nth(int64_t n)
+{
+    return n < 0 ? -iso_bits_f32((IsoU32)-n) : iso_bits_f32((IsoU32)n);
+}
+
+/* The greatest score whose maximum is m. */
+static IsoF32 greatest(IsoF32 m, IsoF32 by)
+{
+    int64_t low = -0x7f7fffff, high = 0x7f800000;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        *(iso_rounded_most(iso_mul(nth(middle), by)) <= m ? &low : &high) = middle;
+    }
+    return nth(low);
+}
+
+/* Weights of rounded maxima where tests/ptx/README.md says that their ranges end. */
+START_TEST(test_rounded_weights_at_ends)
+{
+    static const IsoF32 factors[] = {0x1p-100f, 0x1.3p-20f, 0.12751743f, 1.0f, 0x1.7p9f, 0x1p100f};
+    static const IsoF32 most[] = {-0x1p22f, -0x1p22f + 8, -128, -8, 0, 8, 120, 128, 0x1p22f};
+    IsoF32 by = factors[_i % 6], inverse = iso_div(1.0f, by);
+    int degree = _i / 6 ? 6 : 3;
+    for (int k = 0; k < 9; k++) {
+        IsoF32 m = most[k], low = iso_rounded_least(m, inverse);
+        const IsoF32 u[] = {-INFINITY, low, nextafterf(low, INFINITY), greatest(m, by)};
+        for (int i = 0; i < 4; i++) {
+            IsoU32 bits = BITS(iso_rounded_weight(u[i], by, inverse, m, degree));
+            ck_assert_msg(bits >> 23 >= 1 && bits >> 23 <= 131, "%a: %#x", (double)m, bits);
+        }
+    }
+    ck_assert_uint_eq(BITS(iso_rounded_weight(1.0f, by, inverse, NAN, degree)), 0x7f7fffff);
+}
+END_TEST
+
+/* The same of all scores that a maximum may be of, in steps. */
 START_TEST(test_rounded_weights_are_numbers)
 {
     static const IsoU32 most[] = {0, 0x41000000, 0xc1000000, 0x42d00000, 0xc47a0000,
@@ -335,6 +372,7 @@ Suite *fn_suite(void)
     tcase_add_test(t, test_nan);
     tcase_add_test(t, test_tanh_is_odd_and_bounded);
     tcase_add_test(t, test_exponentials_have_no_sign);
+    tcase_add_loop_test(t, test_rounded_weights_at_ends, 0, 12);
     tcase_add_loop_test(t, test_rounded_weights_are_numbers, 0, 18);
     tcase_add_test(t, test_pair);
     tcase_add_test(t, test_short_weight);
