@@ -5,8 +5,9 @@
 #   make          build only
 #
 # Also: lint, unit, wheel (Python), san (ASan + UBSan), clang, fuzz, mutants, replay (kernel text
-# against another revision), bench, smollm2 (weights), install, clean, deps; with a GPU gpu_suite,
-# bench-gemm, bench-attend, bench-ranks. Only install writes outside build/
+# against another revision), contracts (all of them compiled, long), bench, smollm2 (weights), install,
+# clean, deps; with a GPU gpu_suite, bench-gemm, bench-attend, bench-ranks. Only install writes outside
+# build/
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -46,8 +47,8 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz fuzzers replay bench \
-    bench-gemm bench-attend bench-ranks smollm2 deps install clean
+.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz fuzzers replay contracts \
+    bench bench-gemm bench-attend bench-ranks smollm2 deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
 
@@ -268,6 +269,13 @@ fuzzers: $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/libiso.a
 	@echo "  fuzz $@"
 	@$(CC) $(CFLAGS_ALL) $(CPPFLAGS_ALL) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# Every contract there is: one whose kernels spill registers is found by no other target.
+contracts: $(patsubst contracts/%.iso,$(BUILD)/contracts/%.cubin,$(wildcard contracts/*.iso))
+$(BUILD)/contracts/%.cubin: contracts/%.iso $(wildcard contracts/include/*.isoi) $(BUILD)/isoc
+	@mkdir -p $(@D)
+	@echo "  isoc $<"
+	@$(BUILD)/isoc -Wno-roots $< -o $@ >/dev/null
 
 # Kernel text of every contract against another revision's: BASE=..., by default HEAD.
 replay: $(BUILD)/isoc
