@@ -310,7 +310,7 @@ static bool add_shared(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, u32 *o
         u32 sum;
         const u8 *from = ptx_read_at(c, i, PTX_SHARED, address, 4);
         u8 *to = from ? ptx_write_at(c, i, PTX_SHARED, address, 4) : NULL;
-        if (!to)
+        if (!to || !ptx_race_add(c, w, i, l, address))
             return false;
         memcpy(&sum, from, 4);
         u32 before = sum;

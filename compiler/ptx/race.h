@@ -25,6 +25,8 @@ bool ptx_race_read(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane, u6
 /* Of lanes that store together: the same bits, by several of them, are no race. */
 bool ptx_race_store(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, u32 mask, int lane,
                     u64 address, u32 bytes);
+/* An atomic addition to a word. */
+bool ptx_race_add(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane, u64 address);
 /* What a copy of the lane's brings. */
 bool ptx_race_copied(PtxCta *cta, PtxWarp *warp, const PtxInst *inst, int lane, u64 address,
                      u32 bytes, const PtxClock *since);

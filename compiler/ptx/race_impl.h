@@ -43,6 +43,7 @@ struct PtxRaces {
     u8 *unit;                        /* by chunk: bytes that are told apart */
     PtxStored *stored, *stored_fine; /* by chunk; by byte, where the unit is less */
     PtxLoaded *loaded, *loaded_fine; /* likewise, by warp of the CTA */
+    PtxLoaded *added;                /* by word and warp; NULL before the first addition */
     PtxClock *bar[PTX_BARRIERS];     /* what arrivals there have released */
     PtxClock *cluster;               /* what arrivals at the cluster's barrier have released */
     PtxClock *sum;                   /* scratch */

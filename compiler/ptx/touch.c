@@ -17,8 +17,14 @@ typedef struct Touch {
     u32 thread, epoch;
     int lane;
     u32 together; /* lanes that store with it */
-    bool stores;
+    bool stores, adds; /* an addition at once, which no other disturbs */
 } Touch;
+
+/* A unit's records. */
+typedef struct Unit {
+    PtxStored *stored;
+    PtxLoaded *loaded, *added; /* by warp; NULL where nothing was added */
+} Unit;
 
 static bool is_engine(const PtxCta *c, u32 thread)
 {
@@ -48,7 +54,8 @@ static bool race(PtxCta *c, const Touch *t, u64 address, const char *what, u32 t
     else if (t->warp)
         snprintf(own, sizeof own, "warp %d", t->warp->index);
     return ptx_fault(c, t->inst, "%s %s shared memory at %llu, which %s has %s%s, and no barrier "
-                                 "is between", own, t->stores ? "writes" : "reads",
+                                 "is between", own,
+                     t->stores ? "writes" : t->adds ? "adds to" : "reads",
                      (unsigned long long)address, other, what, at);
 }
 
@@ -91,25 +98,27 @@ static bool after_store(PtxCta *c, const Touch *t, u64 address, const PtxStored 
 }
 
 /* Of a warp's loads those by lanes that are not known; by a product, which every lane knows. */
-static bool after_load(PtxCta *c, const Touch *t, u64 address, u32 thread, const PtxLoaded *r)
+static bool after_load(PtxCta *c, const Touch *t, u64 address, u32 thread, const PtxLoaded *r,
+                       const char *what)
 {
     bool own = t->warp && thread == t->thread;
     if (!r->lanes && !own &&
         !ptx_clock_knows(t->known, PTX_SEEN, thread, PTX_BY_PRODUCT, r->epoch))
-        return race(c, t, address, "read", thread, PTX_BY_PRODUCT, r->line);
+        return race(c, t, address, what, thread, PTX_BY_PRODUCT, r->line);
     for (u32 rest = r->lanes; rest; rest &= rest - 1) {
         int l = __builtin_ctz(rest);
         if (!(own && l == t->lane) && !ptx_clock_knows(t->known, PTX_SEEN, thread, l, r->epoch))
-            return race(c, t, address, "read", thread, l, r->line);
+            return race(c, t, address, what, thread, l, r->line);
     }
     return true;
 }
 
-static bool after_loads(PtxCta *c, const Touch *t, u64 address, const PtxLoaded *r)
+static bool after_loads(PtxCta *c, const Touch *t, u64 address, const PtxLoaded *r,
+                        const char *what)
 {
     const u32 *known = t->known->all + c->races->own;
-    for (u32 w = 0; w < (u32)c->n_warps; w++)
-        if (r[w].epoch > known[w] && !after_load(c, t, address, c->races->own + w, &r[w]))
+    for (u32 w = 0; r && w < (u32)c->n_warps; w++)
+        if (r[w].epoch > known[w] && !after_load(c, t, address, c->races->own + w, &r[w], what))
             return false;
     return true;
 }
@@ -122,18 +131,22 @@ static void note_load(const Touch *t, PtxLoaded *r)
     *r = (PtxLoaded){t->epoch, before | lanes, (u32)t->inst->line};
 }
 
-static bool touch(PtxCta *c, const Touch *t, u64 address, PtxStored *s, PtxLoaded *r)
+static bool touch(PtxCta *c, const Touch *t, u64 address, Unit u)
 {
+    PtxStored *s = u.stored;
+    PtxLoaded *own = t->adds ? u.added : u.loaded;
     bool seen = s->epoch <= ptx_clock_of(t->known, PTX_SEEN, s->thread);
     bool shown = !is_async(t) || s->epoch <= ptx_clock_of(t->known, PTX_SHOWN, s->thread);
     if (!(seen && shown) && !after_store(c, t, address, s))
         return false;
+    if (!t->adds && !after_loads(c, t, address, u.added, "added to"))
+        return false;
+    if ((t->stores || t->adds) && !after_loads(c, t, address, u.loaded, "read"))
+        return false;
     if (!t->stores) {
-        note_load(t, &r[t->thread - c->races->own]);
+        note_load(t, &own[t->thread - c->races->own]);
         return true;
     }
-    if (!after_loads(c, t, address, r))
-        return false;
     *s = (PtxStored){t->epoch, (u32)t->inst->line, (u16)t->thread, (u8)t->lane};
     return true;
 }
@@ -164,9 +177,10 @@ static bool touch_chunk(PtxCta *c, const Touch *t, u64 begin, u64 end)
     if (unit < r->unit[chunk])
         refine(c, chunk, unit);
     if (r->unit[chunk] == PTX_CHUNK)
-        return touch(c, t, begin, &r->stored[chunk], &r->loaded[chunk * warps]);
+        return touch(c, t, begin, (Unit){&r->stored[chunk], &r->loaded[chunk * warps], NULL});
     for (u64 at = begin; at < end; at += r->unit[chunk])
-        if (!touch(c, t, at, &r->stored_fine[at], &r->loaded_fine[at * warps]))
+        if (!touch(c, t, at, (Unit){&r->stored_fine[at], &r->loaded_fine[at * warps],
+                                    r->added ? &r->added[at / WORD * warps] : NULL}))
             return false;
     if (unit == PTX_CHUNK && t->stores) {
         r->stored[chunk] = r->stored_fine[begin];
@@ -212,6 +226,20 @@ bool ptx_race_store(PtxCta *c, PtxWarp *w, const PtxInst *i, u32 mask, int lane,
                     u32 bytes)
 {
     return by_warp(c, w, i, lane, address, bytes, NULL, mask, true);
+}
+
+bool ptx_race_add(PtxCta *c, PtxWarp *w, const PtxInst *i, int lane, u64 address)
+{
+    PtxRaces *r = c->races;
+    if (!r)
+        return true;
+    if (!r->added)
+        r->added = arena_array(c->arena, PtxLoaded,
+                               (size_t)r->chunks * PTX_CHUNK / WORD * (size_t)c->n_warps);
+    Touch t = {.inst = i, .warp = w, .known = ptx_seen_by(w, lane), .thread = ptx_thread_of(c, w),
+               .epoch = w->times->epoch, .lane = lane, .adds = true};
+    w->times->touched[lane] = w->times->latest = w->times->epoch;
+    return touch_all(c, &t, address, WORD);
 }
 
 bool ptx_race_copied(PtxCta *c, PtxWarp *w, const PtxInst *i, int lane, u64 address, u32 bytes,

@@ -282,6 +282,21 @@ START_TEST(lanes_at_one_place)
 }
 END_TEST
 
+/* Additions at once do not disturb one another, but whoever else is there. */
+START_TEST(lanes_that_add)
+{
+#define ZERO "mov.u32 %r4, tile;\nmov.u32 %r5, 1;\nsetp.eq.u32 %p1, %r0, 3;\n" \
+             "@%p1 st.shared.u32 [%r4], %r5;\n"
+#define ADD "red.shared.add.u32 [%r4], %r5;\n"
+#define SUM "ld.shared.u32 %r2, [%r4];\n"
+    expect_none(ZERO WARP ADD ADD WARP SUM);
+    expect_finding(ZERO ADD, "lane 0 of warp 0 adds to shared memory at 1024, which lane 3");
+    expect_finding(ZERO WARP ADD SUM, "which lane 1 of warp 0 has added to in line");
+    expect_finding(ZERO WARP SUM ADD,
+                   "lane 0 of warp 0 adds to shared memory at 1024, which lane 1");
+}
+END_TEST
+
 /* An mbarrier tells who waits what lanes had done that arrived, not what others had. */
 START_TEST(lanes_at_mbarriers)
 {
@@ -354,6 +369,7 @@ Suite *ptx_terms_suite(void)
     tcase_add_test(tests, races);
     tcase_add_test(tests, lanes);
     tcase_add_test(tests, lanes_at_one_place);
+    tcase_add_test(tests, lanes_that_add);
     tcase_add_test(tests, lanes_at_mbarriers);
     tcase_add_test(tests, lanes_at_ldmatrix);
     tcase_add_test(tests, block_indices);
