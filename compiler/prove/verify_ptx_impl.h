@@ -107,6 +107,7 @@ typedef struct PtxTensor {
     u8 *filled;        /* parameters: a byte per page */
     u64 *shadow;       /* results: a term per two bytes, where terms are wanted */
     i64 row_elements;  /* of one row, where rows lead; else 0 */
+    bool scores;       /* of a draw: rows without an order among them */
     u64 seed;
 } PtxTensor;
 

@@ -144,6 +144,7 @@ static bool make_tensor(PtxTrial *r, int index)
     t->row_elements = rows_lead(r, declared) ? t->tensor.stride[0] : 0;
     if (t->tensor.dtype == ISO_I32)
         t->indices = indices_of(r, index);
+    t->scores = draw_of(r) && t->row_elements && !is_limit(r, index);
     if (index < r->n_params)
         verify_ptx_param(&r->place, t, declared->name,
                          is_limit(r, index) ? 0 : PTX_INPUT_PARAM + (u64)index);

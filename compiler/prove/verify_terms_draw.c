@@ -55,7 +55,8 @@ static float bound_of(IsoU32 word)
     return iso_fma((float)(__builtin_clz(word | 1u) + 1), 0x1.62e430p-1f, 0x1p-10f);
 }
 
-/* False: the kernel did not compare what must be. */
+/* False: the kernel did not compare what must be. A score of -inf is never drawn, and gets no
+ * noise. */
 static bool meet(Drawing *d, const TermsRanked *of)
 {
     PtxChoices *choices = d->terms->setup.choices;
@@ -69,7 +70,7 @@ static bool meet(Drawing *d, const TermsRanked *of)
     d->none |= bounded && most == ISO_RANK_NAN;
     if (!ptx_choices_rank(choices, with(of->score, noise), &rank)) {
         d->passed = bounded && most > d->passed ? most : d->passed;
-        return bounded;
+        return bounded || of->rank <= ISO_RANK_NEGATIVE_INFINITY;
     }
     if (d->index < 0 || rank > d->rank) {
         d->index = of->index;
