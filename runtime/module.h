@@ -109,6 +109,9 @@ struct Launch {
     const Window *window;       /* JOIN: NULL for all */
     bool early;                 /* JOIN: may take its places before it may begin */
     const Launch *beside; /* RUN: a call of the same program, in the same launch; or NULL */
+    /* A grouped product's rows lie, its results go, in the order of their experts; the workspace
+     * has that order already. */
+    bool sorted_in, sorted_out, ordered;
 };
 
 typedef struct OpCall {
@@ -123,6 +126,17 @@ bool op_pairs(const iso_op *a, const iso_op *b, int64_t rows);
 /* iso_op_run of both, in one launch; neither may write what the other reads or writes. */
 iso_status op_run_pair(const OpCall calls[2]);
 
+/* Whether what grouped product `a` gives may lie in the order of its rows' experts where `b` alone
+ * gathers its rows from it, by the same indices, with the same workspace. */
+bool op_chains(const iso_op *a, const iso_op *b, int64_t rows);
+/* The parameters of a grouped product that its rows and their experts are; false: it is none. */
+bool op_gathers(const iso_op *op, int64_t rows, int *from, int *chosen);
+/* iso_op_run of both, one after the other; the result of the first is left in that order. */
+iso_status op_run_chain(const OpCall calls[2]);
+/* iso_op_run of a grouped product whose rows lie, whose results go, in that order; ordered: the
+ * workspace has it from a run before. */
+iso_status op_run_sorted(const OpCall *call, bool in, bool out, bool ordered);
+
 /* iso_op_join, and for some of the rows: those of a product whose rows are the tokens. */
 iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
                           const iso_tensor *tensors, int n, const iso_run *run,
@@ -131,6 +145,12 @@ iso_status op_join_window(const iso_op *op, const void *const *roots, int ranks,
 /* Attention's spec for a batch of which the run's hints are known, in place of the one chosen by
  * rows. */
 const MfSpec *attend_spec(const iso_op *op, const MfSpec *by_rows, const iso_run *run);
+
+/* Of specs of grouped products: whether their results, and the rows that they gather, may lie in
+ * the order of the experts, and whether that is another's too. */
+bool group_gives_sorted(const MfSpec *spec);
+bool group_takes_sorted(const MfSpec *spec);
+bool group_same_order(const iso_op *a, const MfSpec *x, const iso_op *b, const MfSpec *y);
 
 iso_status launch_cuda(const Launch *launch);
 iso_status launch_cpu(const Launch *launch);

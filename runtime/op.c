@@ -429,6 +429,45 @@ iso_status op_run_pair(const OpCall calls[2])
     return ISO_OK;
 }
 
+/* ---- two grouped products ---- */
+
+static const MfSpec *groups_alone(const iso_op *op, int64_t rows)
+{
+    bool whole = op->at->join < 0 && op->module->device == ISO_CUDA;
+    const MfSpec *spec = whole ? op_spec(op, ISO_PHASE_RUN, rows, 0) : NULL;
+    return spec && spec->family == MF_GEMM && spec->gemm.grouped ? spec : NULL;
+}
+
+bool op_gathers(const iso_op *op, int64_t rows, int *from, int *chosen)
+{
+    const MfSpec *spec = groups_alone(op, rows);
+    if (!spec)
+        return false;
+    *from = spec->bindings[spec->gemm.a].tensor;
+    *chosen = spec->bindings[spec->gemm.chosen].tensor;
+    return true;
+}
+
+bool op_chains(const iso_op *a, const iso_op *b, int64_t rows)
+{
+    const MfSpec *x = groups_alone(a, rows), *y = groups_alone(b, rows);
+    return x && y && a->module == b->module && a->op->n_results == 1 &&
+           group_gives_sorted(x) && group_takes_sorted(y) && group_same_order(a, x, b, y);
+}
+
+iso_status op_run_sorted(const OpCall *call, bool in, bool out, bool ordered)
+{
+    Launch launch = {.op = call->op, .phase = ISO_PHASE_RUN, .tensors = call->tensors,
+                     .run = call->run, .sorted_in = in, .sorted_out = out, .ordered = ordered};
+    return run_phase(&launch, call->n);
+}
+
+iso_status op_run_chain(const OpCall calls[2])
+{
+    iso_status status = op_run_sorted(&calls[0], false, true, false);
+    return status ? status : op_run_sorted(&calls[1], true, false, true);
+}
+
 iso_status iso_op_part(const iso_op *op, const iso_tensor *tensors, int n, void *roots,
                        const iso_run *run)
 {

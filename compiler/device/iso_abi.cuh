@@ -73,23 +73,25 @@
 //   counters   split and leaves > 1: ceil(rows, bm) * grid.x of 4 bytes, zero before the first
 //           launch ever; each launch leaves them zero
 //
-// iso_gemm_group<Op, IsoGroupTile<bm, bn, stages, near, tail, room, odd>>(IsoGroupArgs,
-//                                                                         IsoGemmMaps)
+// iso_gemm_group<Op, IsoGroupTile<bm, bn, stages, near, tail, room, odd, sorts>>(IsoGroupArgs,
+//                                                                                IsoGemmMaps)
 //   needs   as iso_gemm_wgmma, and a_trans false; order and items as iso_group_order leaves them
 //           for this bm; the strides of a multiples of 8, all its offsets below 2^35
 //           odd > 0: leaves are longer than 64 and multiples of 16, by odd * 16 longer than whole
 //           64s, and those of each unit of the program (Q, P) end with a 64; then tail is 4
 //           else tail is ceil(leaf length % 64, 16) where leaves are longer than 64 and no
 //           multiples of it, 4 otherwise
-//   block   128 * (1 + ceil(bm, 64)), 1, 1
-//   grid    min(multiprocessors, most items * sum over groups of ceil(columns, bn)); any
-//           smaller one is right too: CTAs loop over tiles
+//           sorts: 0 where a_sorted is; 2: bm is 128, of the program no step is L, and with
+//           a_sorted the column tiles are even in number
+//   block   128 * (1 + ceil(bm, 64)), 1, 1; sorts = 2: cluster 2, 1, 1
+//   grid    min(multiprocessors, most items * sum over groups of ceil(columns, bn)), a multiple
+//           of the cluster; any smaller one is right too: CTAs loop over tiles
 //   workspace, shared   as iso_gemm_wgmma's with cluster 1; of shared ISO_GROUP_WAITING more, and
 //           bmp * (bn * 2 + 16) for several leaves that leave no roots and near = 0
 //   counters   none
-//   maps    a is not used; of b those of iso_gemm_wgmma (odd > 0: of one leaf that is all of them)
-//           with one dimension more, the outermost, of the experts that lie here, and boxes of one
-//           of them
+//   maps    those of iso_gemm_wgmma (odd > 0: of one leaf that is all of them); of a, which
+//           a_sorted alone uses, in boxes of min(bm, 64) rows; of b with one dimension more, the
+//           outermost, of the experts that lie here, and boxes of one of them
 //
 // iso_group_order(IsoOrderArgs)
 //   block   512, 1, 1; cluster 8, 1, 1
@@ -193,6 +195,7 @@ typedef struct IsoGroupArgs {
     IsoGemmArgs gemm;                       // rows: of the tensors; a_stride: between tokens
     long long a_pick_stride;                // of a, between picks; 0: a has a row for each token
     int picks;
+    int a_sorted, out_sorted;               // not 0: row order[i] of a, of the results, lies at i
     const int *order;
     const IsoGroupItem *items;
     const int *n_items;

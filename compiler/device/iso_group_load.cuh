@@ -8,12 +8,15 @@
 // Room: see IsoWgmmaTile; the producers need registers too, and roots leave through more of them.
 // Odd: blocks go on over the leaves' borders, and a leaf takes so many steps of 16 k more than
 // whole blocks; 0: a leaf has blocks of its own.
-template <int Bm, int Bn, int Stages, int Near = 0, int Tail = 4, int Room = 160, int Odd = 0>
+// Sorts: whether rows may lie in the order: 0, 1, or 2, where two CTAs of a cluster then have two
+// column tiles of the same rows, and each loads half of these for both.
+template <int Bm, int Bn, int Stages, int Near = 0, int Tail = 4, int Room = 160, int Odd = 0,
+          int Sorts = 0>
 struct IsoGroupTile {
     static constexpr int bm = Bm, bn = Bn, stages = Stages, near = Near, tail = Tail;
     static constexpr int cluster = 1;
     static constexpr int room = Room, odd = Odd;
-    static constexpr bool gathered = true;
+    static constexpr bool gathered = true, sorts = Sorts > 0, pairs = Sorts == 2;
 };
 
 template <class Op, class Tile> struct IsoGroupPlan {
@@ -46,16 +49,20 @@ template <class Op, class Tile> struct IsoGroupPlan {
     static_assert(Wgmma::consumers <= 2, "bm: 16, 32, 64 or 128");
     static_assert(shared <= 232448, "too much shared memory");
     static_assert(Wgmma::raster == 16, "the way of IsoGroupWalk");
+    static_assert(!Tile::pairs || (Tile::bm == 128 && Op::Tree::count('L') == 0), "pairs");
     static_assert(!staged || 16 * pitch <= warp_bytes, "a warp's part of a tile");
 };
 
-// A CTA's way through the tiles: as IsoWgmmaTiles has them, without its divisions.
+// A CTA's way through the tiles: as IsoWgmmaTiles has them, without its divisions. Shared: 1 where
+// a cluster of two takes two columns at a time, else 0.
 struct IsoGroupWalk {
     const IsoWgmmaTiles &tiles;
+    int shared;
     int tile, sweep, place;                         // place: in its sweep
 
-    ISO_INLINE IsoGroupWalk make(const IsoWgmmaTiles &tiles) {
-        IsoGroupWalk walk{tiles, (int)blockIdx.x, 0, (int)blockIdx.x};
+    ISO_INLINE IsoGroupWalk make(const IsoWgmmaTiles &tiles, int shared) {
+        int first = (int)blockIdx.x >> shared;
+        IsoGroupWalk walk{tiles, shared, first, 0, first};
         walk.settle();
         return walk;
     }
@@ -63,8 +70,8 @@ struct IsoGroupWalk {
         return tile < tiles.count();
     }
     __device__ __forceinline__ void advance() {
-        tile += gridDim.x;
-        place += gridDim.x;
+        tile += gridDim.x >> shared;
+        place += gridDim.x >> shared;
         settle();
     }
     __device__ __forceinline__ void settle() {
@@ -83,6 +90,7 @@ struct IsoGroupWalk {
             }
         }
         row = first + rest;
+        column = (column << shared) + (blockIdx.x & shared);
     }
 };
 
@@ -103,7 +111,6 @@ template <class Op, class Tile>
 ISO_INLINE void iso_group_weights(const IsoGemmMaps &maps, unsigned smem, unsigned bar, int group,
                                   int expert, int col0, int k0, int leaf) {
     using Plan = IsoWgmmaPlan<Op, Tile>;
-    iso_mbar_expect(bar, Op::parts * Plan::b_bytes);
 #pragma unroll
     for (int p = 0; p < Op::parts; ++p) {
         const IsoTensorMap *map = &maps.b[group * Op::parts + p];
@@ -172,7 +179,7 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
     int length = Plan::length(args.gemm);
     IsoGroupRows<Op, Tile> rows{args, {}};
 #pragma unroll 1
-    for (IsoGroupWalk walk = IsoGroupWalk::make(tiles); walk.there(); walk.advance()) {
+    for (IsoGroupWalk walk = IsoGroupWalk::make(tiles, 0); walk.there(); walk.advance()) {
         int at, column;
         walk.at(at, column);
         int group = iso_tile_group<Op>(args.gemm.group, Tile::bn, column);
@@ -186,6 +193,7 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
                 unsigned bar = ring.full + 8 * ring.stage;
                 iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
                 if ((int)threadIdx.x == ring.stage % 4 * 32) {  // the warps take turns
+                    iso_mbar_expect(bar, Op::parts * Plan::Wgmma::b_bytes);
                     iso_group_weights<Op, Tile>(maps, stage, bar, group, item.expert,
                                                 column * Tile::bn, k, leaf);
                 }
@@ -194,6 +202,63 @@ ISO_INLINE void iso_group_produce(const IsoGroupArgs &args, const IsoGemmMaps &m
                 ring.template advance<Tile::stages>();
             }
         }
+    }
+}
+
+// Rows of an item that lie in the order, 64 at a time, from its first on; beyond its last are
+// others', whose products nobody takes.
+template <class Op, class Tile>
+ISO_INLINE void iso_group_rows(const IsoGemmMaps &maps, unsigned stage, unsigned bar,
+                               const IsoGroupItem &item, int k, int leaf) {
+    if constexpr (Tile::pairs) {
+        int own = iso_cluster_rank() * 64;
+        if (own < item.count) {
+            iso_tma_load_3d_all(stage + own * 128, &maps.a, bar, k, leaf, item.first + own, 3);
+        }
+    } else {
+#pragma unroll
+        for (int row = 0; row < Tile::bm; row += 64) {
+            if (row < item.count) {
+                iso_tma_load_3d(stage + row * 128, &maps.a, bar, k, leaf, item.first + row);
+            }
+        }
+    }
+}
+
+// One thread's.
+template <class Op, class Tile>
+ISO_INLINE void iso_group_produce_sorted(const IsoGroupArgs &args, const IsoGemmMaps &maps,
+                                         unsigned smem, IsoRing ring, const IsoWgmmaTiles &tiles) {
+    using Plan = IsoGroupPlan<Op, Tile>;
+    constexpr int box = Tile::bm < 64 ? Tile::bm : 64, stages = Tile::stages;
+    int length = Plan::length(args.gemm);
+#pragma unroll 1
+    for (IsoGroupWalk walk = IsoGroupWalk::make(tiles, Tile::pairs); walk.there();
+         walk.advance()) {
+        int at, column;
+        walk.at(at, column);
+        int group = iso_tile_group<Op>(args.gemm.group, Tile::bn, column);
+        IsoGroupItem item = args.items[at];
+        int bytes = Op::parts * Plan::Wgmma::b_bytes + (item.count > box ? 256 : 128) * box;
+#pragma unroll 1
+        for (int leaf = 0; leaf < Plan::chains; ++leaf) {
+#pragma unroll 1
+            for (int k = 0; k < length; k += Plan::Wgmma::bk) {
+                unsigned stage = smem + ring.stage * Plan::Wgmma::stage_bytes;
+                unsigned bar = ring.full + 8 * ring.stage;
+                iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
+                iso_mbar_expect(bar, bytes);
+                iso_group_rows<Op, Tile>(maps, stage, bar, item, k, leaf);
+                iso_group_weights<Op, Tile>(maps, stage, bar, group, item.expert,
+                                            column * Tile::bn, k, leaf);
+                ring.template advance<stages>();
+            }
+        }
+    }
+    // The other's last releases must find this CTA's barriers still there.
+    for (int s = 0; Tile::pairs && s < stages; ++s) {
+        iso_mbar_wait(ring.empty + 8 * ring.stage, ring.phase ^ 1);
+        ring.template advance<stages>();
     }
 }
 

@@ -65,7 +65,8 @@ template <class Op, class Tile> struct IsoGroupWhere {
             last -= 1 + begin;
             word = lane == 16 ? word : last;
             if (lane < 16) {
-                word = args.order[first + (lane < last ? lane : last)];
+                word = first + (lane < last ? lane : last);
+                word = args.out_sorted ? word : args.order[word];
             }
             step = 2;
         }
@@ -131,11 +132,33 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
     int previous;                                   // the stage that products end with, or -1
     bool leaves;                                    // the tile before is where values wait
 
+    __device__ __forceinline__ bool sorted() const {
+        return Tile::sorts && here.args.a_sorted;
+    }
+
+    // Both CTAs of a pair wait for it.
+    __device__ __forceinline__ void release(int stage) {
+        if (Tile::pairs && sorted()) {
+            if (threadIdx.x % 32 < 2) {
+                iso_mbar_arrive_at(Base::ring.empty + 8 * stage, threadIdx.x % 32);
+            }
+        } else {
+            Base::release(stage);
+        }
+    }
+
+    __device__ __forceinline__ void await() {
+        iso_mbar_wait(Base::ring.full + 8 * Base::ring.stage, Base::ring.phase);
+        if (!sorted()) {                            // threads have copied rows
+            iso_proxy_fence();
+        }
+    }
+
     // Steps of a block; when they are under way those before are waited for.
     template <int From, int To>
     __device__ __forceinline__ void portion(float (&d)[parts][regs], bool first) {
         if constexpr (From == 0) {
-            Base::await();
+            await();
         }
         if (first) {
             iso_forget(d);
@@ -147,7 +170,7 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         Base::pin(d);
         iso_wgmma_wait<1>();
         if (previous >= 0) {
-            Base::release(previous);
+            release(previous);
         }
         previous = To < (Tile::odd ? steps : 1) ? -1 : Base::ring.stage;
         if constexpr (To == steps || !Tile::odd) {
@@ -177,7 +200,7 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         iso_wgmma_wait<0>();
         Base::pin(d);
         if (previous >= 0) {
-            Base::release(previous);
+            release(previous);
         }
         previous = -1;
     }
@@ -379,10 +402,16 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         Base::pin(Base::acc);
     }
 
-    // A tile is let pass.
-    __device__ __forceinline__ void pass() {
+    // A tile, of so many blocks, is let pass: none of the warpgroup's rows exist.
+    __device__ __forceinline__ void pass(int blocks) {
         Base::later.leave_all(Base::args);
         clear_all();
+#pragma unroll 1
+        for (int i = 0; i < blocks; ++i) {
+            iso_mbar_wait(Base::ring.full + 8 * Base::ring.stage, Base::ring.phase);
+            release(Base::ring.stage);
+            Base::ring.template advance<Tile::stages>();
+        }
     }
 
     __device__ __forceinline__ void end() {
@@ -394,18 +423,6 @@ struct IsoGroupBody : IsoWgmmaBody<Op, Tile, Where, Later> {
         }
     }
 };
-
-// A warpgroup none of whose rows exist lets a tile pass.
-template <int Stages> ISO_INLINE void iso_group_skip(IsoRing &ring, int blocks) {
-#pragma unroll 1
-    for (int i = 0; i < blocks; ++i) {
-        iso_mbar_wait(ring.full + 8 * ring.stage, ring.phase);
-        if (threadIdx.x % 32 == 0) {
-            iso_mbar_arrive(ring.empty + 8 * ring.stage);
-        }
-        ring.template advance<Stages>();
-    }
-}
 
 template <class Op, class Tile>
 ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRing ring,
@@ -424,14 +441,14 @@ ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRi
     int blocks = Tile::odd ? leaf / Plan::bk : iso_ceil(leaf, Plan::bk);
     unsigned waiting = ring.full + 16 * Tile::stages + thread / 32 * 2 * Where::bytes;
     Later later;
-    Where where{args, IsoGroupWalk::make(tiles), waiting, 2 * waiting + Where::bytes, 0, 0, 0, 0};
+    IsoGroupWalk walk = IsoGroupWalk::make(tiles, Tile::pairs && args.a_sorted);
+    Where where{args, walk, waiting, 2 * waiting + Where::bytes, 0, 0, 0, 0};
     Body body{{args.gemm, ring, stack, 0, smem + half * 8192, smem + Plan::a_bytes, blocks, where,
                later, {}}, where, near, -1, -1, false};
 #pragma unroll 1
     while (where.followed()) {
         if (!where.open()) {
-            body.pass();
-            iso_group_skip<Tile::stages>(ring, Group::chains * Group::blocks(args.gemm));
+            body.pass(Group::chains * Group::blocks(args.gemm));
             continue;
         }
         iso_tree_run<typename Op::Tree>(body);
@@ -443,19 +460,23 @@ ISO_INLINE void iso_group_consume(const IsoGroupArgs &args, unsigned smem, IsoRi
 }
 
 template <class Op, class Tile>
-ISO_INLINE void iso_group_init(const IsoGemmMaps &maps, const IsoRing &ring) {
+ISO_INLINE void iso_group_init(const IsoGemmMaps &maps, const IsoRing &ring, bool sorted) {
     using Plan = IsoGroupPlan<Op, Tile>;
     if (threadIdx.x >= 128 && threadIdx.x < 128 + Op::groups * Op::parts) {
         iso_tma_prefetch(&maps.b[threadIdx.x - 128]);
     }
     if (threadIdx.x == 0) {
         for (int s = 0; s < Tile::stages; ++s) {
-            iso_mbar_init(ring.full + 8 * s, Plan::arrivals);
-            iso_mbar_init(ring.empty + 8 * s, 4 * Plan::Wgmma::consumers);
+            iso_mbar_init(ring.full + 8 * s, sorted ? 1 : Plan::arrivals);
+            iso_mbar_init(ring.empty + 8 * s,
+                          4 * Plan::Wgmma::consumers << (Tile::pairs && sorted));
         }
         iso_mbar_init_fence();
     }
     __syncthreads();
+    if constexpr (Tile::pairs) {
+        iso_cluster_start();
+    }
 }
 
 template <class Op, class Tile>
@@ -467,15 +488,23 @@ ISO_INLINE void iso_gemm_group(const IsoGroupArgs &args, const IsoGemmMaps &maps
     unsigned smem = iso_shared(iso_group_dynamic);
     unsigned full = smem + Tile::stages * Plan::stage_bytes + Group::near_bytes;
     IsoRing ring{full, full + 8 * Tile::stages, 0, 0};
-    iso_group_init<Op, Tile>(maps, ring);
+    bool sorted = Tile::sorts && args.a_sorted;
+    iso_group_init<Op, Tile>(maps, ring, sorted);
     iso_grid_begin();
     IsoWgmmaTiles tiles = IsoWgmmaTiles::make<Plan>(
-        *args.n_items, iso_column_tiles<Op>(args.gemm.group, Tile::bn));
+        *args.n_items,
+        iso_column_tiles<Op>(args.gemm.group, Tile::bn) >> (Tile::pairs && sorted));
     if (threadIdx.x < 128) {
         if constexpr (Plan::consumers == 2) {
             iso_registers_shrink<40>();
         }
-        iso_group_produce<Op, Tile>(args, maps, smem, ring, tiles);
+        if (!sorted) {
+            iso_group_produce<Op, Tile>(args, maps, smem, ring, tiles);
+        } else if constexpr (Tile::sorts) {
+            if (iso_uniform(threadIdx.x / 32) == 0 && iso_elect()) {
+                iso_group_produce_sorted<Op, Tile>(args, maps, smem, ring, tiles);
+            }
+        }
     } else {
         if constexpr (Plan::consumers == 2) {
             iso_registers_grow<232>();

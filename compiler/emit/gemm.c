@@ -123,14 +123,15 @@ static void emit_group(KernelText *k)
                     "const __grid_constant__ IsoGemmMaps maps";
     k->arguments = "IsoGroupArgs, IsoGemmMaps";
     k->threads = 128 * (1 + (gemm->tile_m + 63) / 64);
+    k->cluster = gemm->cluster;
     k->shared_bytes = wgmma_shared(gemm) + gemm_staging(gemm) + 128;
     k->bounds = str_format(k->arena, "%d, 1", k->threads).s;
     k->files = STR("iso_abi.cuh\niso_num.cuh\niso_fn.cuh\niso_short.cuh\niso_group_wgmma.cuh\n");
     int odd = gemm->runs_on ? (int)(gemm->leaf_hi[0] - gemm->leaf_lo[0]) % 64 / 16 : 0;
     writer_line(&k->body,
-                "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d, %d, %d>>(args, maps);",
+                "iso_gemm_group<Op, IsoGroupTile<%d, %d, %d, %d, %d, %d, %d, %d>>(args, maps);",
                 gemm->tile_m, gemm->tile_n, gemm->stages, gemm->near, tail_steps(gemm),
-                group_room(k->kernel), odd);
+                group_room(k->kernel), odd, gemm_sorts(k->kernel) ? gemm->cluster : 0);
 }
 
 void emit_order(KernelText *k)

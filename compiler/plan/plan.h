@@ -142,7 +142,7 @@ typedef struct Gemm {
     int near, far; /* waiting values of a CTA in shared memory, and in workspace (wgmma) */
     int cluster;   /* CTAs: with leaves across CTAs, one for each `fused` leaves of a tile;
                       otherwise neighbouring tiles, which share the loads of a, or of b where a
-                      tile is wider than high */
+                      tile is wider than high; grouped: of a, where gemm_sorts */
 } Gemm;
 
 /* A join program as a postfix text (device/iso_tree.cuh): L the next leaf or root, + join, b and h
@@ -267,6 +267,8 @@ typedef struct Kernel {
 
 /* Of a row kernel of columns: how many a thread has at a time. */
 int row_columns(const Kernel *kernel);
+/* Whether the rows of a grouped product, those of slots, may lie in the order of their experts. */
+bool gemm_sorts(const Kernel *kernel);
 
 /* ---- what runs when -------------------------------------------------------------------------- */
 

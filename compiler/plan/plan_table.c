@@ -102,9 +102,14 @@ i64 gemm_staging(const Gemm *gemm)
     return staged ? (gemm->tile_m + 63) / 64 * 64 * (i64)(gemm->tile_n * 2 + 16) : 0;
 }
 
+bool gemm_sorts(const Kernel *kernel)
+{
+    return kernel->bindings[kernel->gemm.a].has[1] && !kernel->gemm.roots_out;
+}
+
 bool gemm_shares_b(const Gemm *gemm)
 {
-    return gemm->leaves != LEAVES_ACROSS_CTAS && gemm->cluster > 1 &&
+    return gemm->leaves != LEAVES_ACROSS_CTAS && gemm->cluster > 1 && !gemm->grouped &&
            gemm->tile_n * gemm->group[0].n_products > gemm->tile_m;
 }
 
@@ -546,6 +551,17 @@ static bool runs_on(Planner *planner, const Gemm *gemm)
            !(gemm->fused == 4 && memchr(text.s, 'P', (size_t)text.n));
 }
 
+/* Where rows lie in the order of their experts, two CTAs of a cluster take two column tiles of the
+ * same rows. A tile of one chain is wide enough. */
+static bool pairs(Planner *planner, const Kernel *kernel, const Part *part)
+{
+    const Gemm *gemm = &kernel->gemm;
+    Str text = program_text(planner, gemm, gemm->fused);
+    return gemm_sorts(kernel) && gemm->n_groups == 1 && gemm->tile_m == 128 && gemm->fused > 1 &&
+           !memchr(text.s, 'L', (size_t)text.n) &&
+           column_tiles(planner, gemm, part, gemm->tile_n) % 2 == 0;
+}
+
 static bool group_schedule(Planner *planner, const Schedule *contract, i64 rows, const Part *part,
                            Kernel *kernel)
 {
@@ -555,6 +571,7 @@ static bool group_schedule(Planner *planner, const Schedule *contract, i64 rows,
         return false;
     group_defaults(planner, rows, part, kernel);
     gemm->runs_on = runs_on(planner, gemm);
+    gemm->cluster = pairs(planner, kernel, part) ? 2 : 1;
     return group_legal(planner, contract, part, kernel) && wgmma_legal(planner, gemm);
 }
 

@@ -40,6 +40,12 @@ static bool has_windows(const MfSpec *spec)
     return spec->family == MF_ATTEND && (kernel == MF_ATTEND_DECODE || kernel == MF_ATTEND_PARTS);
 }
 
+static bool sorts(const MfSpec *spec, iso_phase phase)
+{
+    return spec->family == MF_GEMM && spec->gemm.grouped && phase == ISO_PHASE_RUN &&
+           (group_gives_sorted(spec) || group_takes_sorted(spec));
+}
+
 static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Arena *arena)
 {
     if (job.spec < 0) /* a rank that has nothing to compute */
@@ -59,6 +65,9 @@ static void add_job(PtxJobs *jobs, const Manifest *m, Str only, PtxJob job, Aren
         vec_push(arena, jobs, job);
     job.uneven = PTX_MANY_TOKENS;
     if (has_windows(&m->specs[job.spec]))
+        vec_push(arena, jobs, job);
+    job.uneven = PTX_SORTED;
+    if (sorts(&m->specs[job.spec], job.phase))
         vec_push(arena, jobs, job);
 }
 

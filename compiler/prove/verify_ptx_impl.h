@@ -21,6 +21,7 @@ enum {
     PTX_UNEVEN = PTX_UNEVEN_BASE | PTX_UNEVEN_ROWS,
     PTX_FEW_ROWS = 8, /* fewer than a tile of wgmma has */
     PTX_MANY_TOKENS = 16, /* of a request, more than a window of decode has */
+    PTX_SORTED = 32, /* a grouped product's rows and results lie in the order of their experts */
 };
 
 /* Tokens of one request, at positions `step` apart. with: 1 more than a request that takes turns
@@ -235,6 +236,9 @@ int verify_ptx_coordinate_axis(const PtxTrial *trial, int tensor, MfCoordinate k
 void verify_ptx_group_fill(PtxTrial *trial, int tensor);
 /* Finds the items that this makes; the machine gets as many multiprocessors as CTAs are wanted. */
 void verify_ptx_group_open(PtxTrial *trial);
+/* Whether its rows have that order as they stand; starts it so. */
+bool verify_ptx_group_sorts(const PtxTrial *trial);
+iso_status verify_ptx_group_start(PtxTrial *trial, const iso_op *op, int tensors);
 /* Whether a CTA runs, given which columns' tiles are chosen; how many elements those that run have
  * (of each product), given the width of a columns' tile. */
 bool verify_ptx_group_wanted(const PtxTrial *trial, i64 cta,

@@ -263,6 +263,8 @@ iso_status verify_ptx_start(PtxTrial *r, const iso_op *op)
         return iso_op_part(op, r->passed, n, r->roots.tensor.data, &r->run);
     if (r->job->phase == ISO_PHASE_JOIN)
         return iso_op_join(op, r->sources, r->op->layout->ranks, r->passed, n, &r->run);
+    if (r->job->uneven & PTX_SORTED)
+        return verify_ptx_group_start(r, op, n);
     return r->job->uneven && op_pairs(op, op, r->rows) ? run_second(r, op, n)
                                                        : iso_op_run(op, r->passed, n, &r->run);
 }
@@ -493,7 +495,9 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     PtxProof *proof = NULL;
     worker->machine.tests = r->keys && r->place.terms ? &tests : NULL;
     worker->machine.choices = r->spec->family >= MF_DRAW && r->place.terms ? &choices : NULL;
-    if (!make_tensors(r)) {
+    if (job->uneven & PTX_SORTED && !verify_ptx_group_sorts(r)) {
+        outcome->skipped = true;
+    } else if (!make_tensors(r)) {
         outcome->finding = STR("no memory for the tensors");
     } else {
         if (verify_ptx_is_gemm(r) && r->spec->gemm.grouped)

@@ -35,13 +35,15 @@ static Grid product_grid(const iso_op *op, const MfSpec *spec, int64_t rows, int
     const MfKernel *kernel = &op->module->manifest->kernels[spec->kernel];
     int64_t columns = gemm_column_tiles(op, product_phase(spec), &spec->gemm, rows);
     int64_t tiles = most_items(op, spec, m) * columns, most = op->module->multiprocessors;
-    return (Grid){(unsigned)(tiles < most ? tiles : most), 1, 1, (unsigned)kernel->threads,
+    int64_t cluster = spec->gemm.cluster, ctas = tiles < most ? tiles : most / cluster * cluster;
+    return (Grid){(unsigned)(ceil_div(ctas, cluster) * cluster), 1, 1, (unsigned)kernel->threads,
                   (size_t)kernel->shared_bytes};
 }
 
-/* Where everything lies in the workspace, in bytes. */
+/* Where everything lies in the workspace, in bytes. The order is first: it is another product's
+ * too, whatever that needs besides. */
 typedef struct Places {
-    size_t partial, counts, number, items, order, rows, end;
+    size_t counts, number, items, order, rows, partial, end;
 } Places;
 
 static size_t align16(size_t n)
@@ -56,13 +58,13 @@ static Places places_of(const iso_op *op, const MfSpec *spec, int64_t rows)
     Grid grid = product_grid(op, spec, rows, m);
     size_t level = ((size_t)gemm->tile_m + 63) / 64 * 64 * (size_t)gemm->tile_n *
                    (size_t)groups_parts(gemm) * 4;
-    Places at = {.partial = counter_region(0)};
-    at.counts = at.partial + grid.x * (size_t)gemm->far * level;
+    Places at = {.counts = counter_region(0)};
     at.number = align16(at.counts + ISO_GROUP_COUNTS * sizeof(int));
     at.items = at.number + 16;
     at.order = at.items + (size_t)most_items(op, spec, m) * sizeof(IsoGroupItem);
     at.rows = align16(at.order + (size_t)m * sizeof(int));
-    at.end = at.rows + (size_t)m * sizeof(IsoGroupRow);
+    at.partial = align16(at.rows + (size_t)m * sizeof(IsoGroupRow));
+    at.end = at.partial + grid.x * (size_t)gemm->far * level;
     return at;
 }
 
@@ -80,6 +82,29 @@ static iso_status bind_chosen(const Launch *launch, View *view)
     const MfAtoms *dims[] = {&tokens, &slots};
     return view_bind(launch->op, launch->phase, &launch->spec->bindings[gemm->chosen], dims, 2,
                      launch->tensors, launch->run->rows, view);
+}
+
+bool group_same_order(const iso_op *a, const MfSpec *x, const iso_op *b, const MfSpec *y)
+{
+    Experts own = experts_of(a, ISO_PHASE_RUN, x), other = experts_of(b, ISO_PHASE_RUN, y);
+    const int *p = x->gemm.rows.atom, *q = y->gemm.rows.atom;
+    return own.lo == other.lo && own.n == other.n && own.all == other.all &&
+           x->gemm.tile_m == y->gemm.tile_m && p[0] == q[0] && p[1] == q[1];
+}
+
+/* What an epilogue reads, it reads by the rows' own numbers. */
+bool group_gives_sorted(const MfSpec *spec)
+{
+    for (int g = 0; g < spec->gemm.n_groups; g++)
+        if (spec->gemm.group[g].n_operands > 0)
+            return false;
+    return !spec->gemm.roots_out;
+}
+
+/* Slots have rows of their own. */
+bool group_takes_sorted(const MfSpec *spec)
+{
+    return spec->bindings[spec->gemm.a].has[1];
 }
 
 static iso_status launch_order(const Launch *launch, const Places *at)
@@ -162,6 +187,24 @@ static iso_status bind_rows(const Launch *launch, IsoGroupArgs *args)
     return ISO_OK;
 }
 
+/* Rows that lie in the order are loaded as other products' are. */
+static iso_status bind_sorted(const Launch *launch, IsoGroupArgs *args, IsoGemmMaps *maps)
+{
+    const MfGemm *gemm = &launch->spec->gemm;
+    args->a_sorted = launch->sorted_in;
+    args->out_sorted = launch->sorted_out;
+    if (!launch->sorted_in)
+        return ISO_OK;
+    if (args->gemm.a_stride != args->picks * args->a_pick_stride)
+        return iso_fail(ISO_INTERNAL, "op %s: rows in the order of experts do not lie evenly",
+                        launch->op->op->name);
+    const MfBinding *a = &launch->spec->bindings[gemm->a];
+    Operand operand = {.data = (void *)(uintptr_t)args->gemm.a, .stride = args->a_pick_stride,
+                       .rows = args->gemm.rows, .k_inner = true,
+                       .f16 = launch->op->op->tensors[a->tensor].dtype == ISO_F16};
+    return gemm_map(launch, &operand, gemm->tile_m < 64 ? gemm->tile_m : 64, 0, 0, &maps->a);
+}
+
 static iso_status bind_weights(const Launch *launch, IsoGroupArgs *args, IsoGemmMaps *maps)
 {
     const MfSpec *spec = launch->spec;
@@ -212,6 +255,8 @@ iso_status launch_group(const Launch *launch)
     if (!status)
         status = bind_weights(launch, &args, &maps);
     if (!status)
+        status = bind_sorted(launch, &args, &maps);
+    if (!status && !launch->ordered)
         status = launch_order(launch, &at);
     if (status)
         return status;

@@ -27,6 +27,16 @@ __global__ void __launch_bounds__(IsoWgmmaPlan<Op, Tile>::threads, 1)
     iso_gemm_group<Op, Tile>(args, maps);
 }
 
+// Row order[i] of a to row i.
+__global__ void probe_sort(const uint4 *a, uint4 *to, const int *order, int words, long long n) {
+    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < n; i += gridDim.x * 256LL) {
+        int row = order[i / words];
+        if (row >= 0) {
+            to[i] = a[(long long)row * words + i % words];
+        }
+    }
+}
+
 __global__ void __launch_bounds__(512) __cluster_dims__(8, 1, 1)
     probe_order(const __grid_constant__ IsoOrderArgs args) {
     iso_group_order(args);
@@ -105,7 +115,7 @@ template <class Op> __global__ void group_reference(const __grid_constant__ Grou
 struct GroupVariant {
     const char *name;
     const void *kernel;
-    int bm, bn, threads, smem, tail, odd, level_bytes;
+    int bm, bn, threads, smem, tail, odd, cluster, level_bytes;
 };
 
 struct GroupSubject {
@@ -113,6 +123,7 @@ struct GroupSubject {
     const void *reference;
     int parts, leaves;
     bool roots, per_pick;               // per_pick: a has a row for each pick
+    bool sorted;                        // and these lie in the order
     int count, profiled;                // profiled: the variant that once() runs
     GroupVariant variant[12];
     const void *dense;                  // an ordinary product of the same Op
@@ -124,7 +135,7 @@ template <class Op, class Tile> static void add(GroupSubject &s, const char *nam
     s.variant[s.count++] = GroupVariant{name, (const void *)probe_group<Op, Tile>, Tile::bm,
                                         Tile::bn, Plan::threads,
                                         IsoGroupPlan<Op, Tile>::shared,
-                                        Tile::tail, Tile::odd,
+                                        Tile::tail, Tile::odd, 1 + Tile::pairs,
                                         Plan::far * Plan::level_floats * 4};
 }
 
@@ -149,6 +160,11 @@ template <class Op> static GroupSubject subject(const char *name, bool per_pick)
     return s;
 }
 
+static GroupSubject sorted(GroupSubject s) {
+    s.sorted = true;
+    return s;
+}
+
 static GroupSubject gate_up() {
     GroupSubject s = subject<GateUp>("gate_up", false);
     add<GateUp, IsoGroupTile<128, 128, 4>>(s, "128 x (128+128), 4");
@@ -163,18 +179,19 @@ static GroupSubject gate_up() {
 
 template <int Tail> static GroupSubject down(const char *name) {
     GroupSubject s = subject<Plain<Eighth>>(name, true);
-    add<Plain<EighthQuads>, IsoGroupTile<128, 128, 5, 1, Tail>>(s, "128 x 128 by 4, 5");
-    add<Plain<EighthPairs>, IsoGroupTile<128, 96, 4, 2, Tail>>(s, "128 x 96 by 2, 4");
-    add<Plain<EighthQuads>, IsoGroupTile<64, 128, 7, 1, Tail>>(s, "64 x 128 by 4, 7");
-    add<Plain<EighthQuads>, IsoGroupTile<32, 64, 16, 1, Tail>>(s, "32 x 64 by 4, 16");
-    add<Plain<EighthQuads>, IsoGroupTile<16, 64, 18, 1, Tail>>(s, "16 x 64 by 4, 18");
-    add<Plain<EighthQuads>, IsoGroupTile<16, 128, 9, 1, Tail>>(s, "16 x 128 by 4, 9");
+    add<Plain<EighthQuads>, IsoGroupTile<128, 128, 5, 1, Tail, 160, 0, 1>>(s, "128 x 128 by 4, 5");
+    add<Plain<EighthPairs>, IsoGroupTile<128, 96, 4, 2, Tail, 160, 0, 1>>(s, "128 x 96 by 2, 4");
+    add<Plain<EighthQuads>, IsoGroupTile<64, 128, 7, 1, Tail, 160, 0, 1>>(s, "64 x 128 by 4, 7");
+    add<Plain<EighthQuads>, IsoGroupTile<32, 64, 16, 1, Tail, 160, 0, 1>>(s, "32 x 64 by 4, 16");
+    add<Plain<EighthQuads>, IsoGroupTile<16, 64, 18, 1, Tail, 160, 0, 1>>(s, "16 x 64 by 4, 18");
+    add<Plain<EighthQuads>, IsoGroupTile<16, 128, 9, 1, Tail, 160, 0, 1>>(s, "16 x 128 by 4, 9");
     if constexpr (Tail != 4) {
         s.profiled = s.count;
-        add<Plain<EighthQuads>, IsoGroupTile<128, 128, 5, 1, 4, 160, Tail>>(s, "128 x 128, on");
-        add<Plain<EighthPairs>, IsoGroupTile<128, 96, 4, 2, 4, 160, Tail>>(s, "128 x 96, on");
-        add<Plain<EighthQuads>, IsoGroupTile<32, 64, 16, 1, 4, 160, Tail>>(s, "32 x 64, on");
-        add<Plain<EighthQuads>, IsoGroupTile<16, 128, 9, 1, 4, 160, Tail>>(s, "16 x 128, on");
+        using On = IsoGroupTile<128, 128, 5, 1, 4, 160, Tail, 2>;
+        add<Plain<EighthQuads>, On>(s, "128 x 128, on");
+        add<Plain<EighthPairs>, IsoGroupTile<128, 96, 4, 2, 4, 160, Tail, 2>>(s, "128 x 96, on");
+        add<Plain<EighthQuads>, IsoGroupTile<32, 64, 16, 1, 4, 160, Tail, 1>>(s, "32 x 64, on");
+        add<Plain<EighthQuads>, IsoGroupTile<16, 128, 9, 1, 4, 160, Tail, 1>>(s, "16 x 128, on");
     }
     add_dense<Plain<EighthQuads>, IsoWgmmaTile<128, 128, 5, 1, 2>>(s);
     return s;
@@ -182,9 +199,9 @@ template <int Tail> static GroupSubject down(const char *name) {
 
 static GroupSubject down_one() {
     GroupSubject s = subject<Plain<IsoTree<'L'>>>("down whole", true);
-    add<Plain<IsoTree<'L'>>, IsoGroupTile<128, 256, 4>>(s, "128 x 256, 4");
-    add<Plain<IsoTree<'L'>>, IsoGroupTile<128, 128, 6>>(s, "128 x 128, 6");
-    add<Plain<IsoTree<'L'>>, IsoGroupTile<16, 128, 10>>(s, "16 x 128, 10");
+    add<Plain<IsoTree<'L'>>, IsoGroupTile<128, 256, 4, 0, 4, 160, 0, 1>>(s, "128 x 256, 4");
+    add<Plain<IsoTree<'L'>>, IsoGroupTile<128, 128, 6, 0, 4, 160, 0, 1>>(s, "128 x 128, 6");
+    add<Plain<IsoTree<'L'>>, IsoGroupTile<16, 128, 10, 0, 4, 160, 0, 1>>(s, "16 x 128, 10");
     add_dense<Plain<IsoTree<'L'>>, IsoWgmmaTile<128, 256, 4>>(s);
     return s;
 }
@@ -197,8 +214,8 @@ struct RootsOp : IsoNoEpilogue {
 
 static GroupSubject down_roots() {
     GroupSubject s = subject<RootsOp>("down TP 8", true);
-    add<RootsOp, IsoGroupTile<128, 128, 6>>(s, "128 x 128, 6");
-    add<RootsOp, IsoGroupTile<16, 128, 10>>(s, "16 x 128, 10");
+    add<RootsOp, IsoGroupTile<128, 128, 6, 0, 4, 160, 0, 1>>(s, "128 x 128, 6");
+    add<RootsOp, IsoGroupTile<16, 128, 10, 0, 4, 160, 0, 1>>(s, "16 x 128, 10");
     return s;
 }
 
@@ -312,17 +329,21 @@ static Case place(const GroupSubject &s, const Shape &h, char *out, bool write) 
     return c;
 }
 
-static void launch(const void *kernel, dim3 grid, int threads, int smem, void **params) {
+static void launch(const void *kernel, dim3 grid, int threads, int smem, void **params,
+                   int cluster = 1) {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attr;
-    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attr[2];
+    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    attr[1].id = cudaLaunchAttributeClusterDimension;
+    attr[1].val.clusterDim.x = cluster;
+    attr[1].val.clusterDim.y = attr[1].val.clusterDim.z = 1;
     config.gridDim = grid;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = smem;
     config.stream = stream;
-    config.attrs = &attr;
-    config.numAttrs = 1;
+    config.attrs = attr;
+    config.numAttrs = 1 + (cluster > 1);
     CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem));
     CHECK(cudaLaunchKernelExC(&config, kernel, params));
 }
@@ -332,6 +353,17 @@ static void run_order(const Case &c, int bm) {
     order.bm = bm;
     void *params[] = {&order};
     launch((const void *)probe_order, dim3(8), 512, ISO_ORDER_SHARED, params);
+}
+
+static void sort_rows(const GroupSubject &s, const Shape &h, const Case &c) {
+    long long words = (long long)h.leaf * s.leaves / 8, rows = c.q.args.gemm.rows;
+    if (!s.sorted) {
+        return;
+    }
+    char *to = need(BUF_SORTED, (size_t)(rows * words * 16));
+    CHECK(cudaMemset(to, 0xff, (size_t)(rows * words * 16)));
+    probe_sort<<<1024, 256>>>((const uint4 *)c.q.args.gemm.a, (uint4 *)to, c.q.args.order,
+                              (int)words, rows * words);
 }
 
 static void run_product(const GroupSubject &s, const GroupVariant &v, const Shape &h,
@@ -346,10 +378,17 @@ static void run_product(const GroupSubject &s, const GroupVariant &v, const Shap
         encode(&maps.b[p], args.gemm.group[0].b[p], h.leaf * s.leaves / chains, chains, h.columns,
                h.leaf * s.leaves, h.own, c.q.b_expert[p], v.bn);
     }
+    if (s.sorted) {
+        int chains = v.odd ? 1 : s.leaves, k = h.leaf * s.leaves;
+        args.a_sorted = 1;
+        encode(&maps.a, need(BUF_SORTED, (size_t)rows * k * 2), k / chains, chains, rows, k, 0, 0,
+               v.bm < 64 ? v.bm : 64);
+    }
     int tiles = items * ceil_div(h.columns, v.bn), grid = tiles < 132 ? tiles : 132;
     args.gemm.workspace = (float *)need(BUF_WORK, (size_t)grid * v.level_bytes + 16);
     void *params[] = {&args, &maps};
-    launch(v.kernel, dim3(grid), v.threads, v.smem, params);
+    grid = ceil_div(grid, v.cluster) * v.cluster;
+    launch(v.kernel, dim3(grid), v.threads, v.smem, params, v.cluster);
 }
 
 static void run_dense(const GroupSubject &s, const Shape &h, const Case &c) {
@@ -397,7 +436,9 @@ static void probe(const GroupSubject &s, const Shape &h, bool mutate) {
         for (int repeat = 0; repeat < 2; ++repeat) {
             CHECK(cudaMemset(out, 0xa5, c.out_bytes));
             CHECK(cudaMemset(diff, 0, 8));
+            CHECK(cudaMemset(c.order.order, 0xff, (size_t)c.q.args.gemm.rows * 4));
             run_order(c, s.variant[i].bm);
+            sort_rows(s, h, c);
             run_product(s, s.variant[i], h, c, 0);
             differ<<<512, 256>>>((unsigned *)out, (unsigned *)ref, c.out_bytes / 4, diff);
             CHECK(cudaMemcpy(&n, diff, 8, cudaMemcpyDeviceToHost));
@@ -479,7 +520,9 @@ static void clock_one(const GroupSubject &s, const Shape &h) {
         if (!fits(v, h) || (few ? v.bm > 32 : v.bm < 64)) {
             continue;
         }
-        float us = clock_graph(s, &v, h, c, n, true);
+        run_order(c, v.bm);
+        sort_rows(s, h, c);
+        float us = clock_graph(s, &v, h, c, n, !s.sorted);
         printf("  %-20s %8.1f us %7.1f TFLOP/s %7.1f GB/s of weights\n", v.name, us,
                flops / us / 1e6, bytes / us / 1e3);
     }
@@ -500,7 +543,9 @@ static void clock_all() {
     for (int routing = UNIFORM; routing <= ZIPF; ++routing) {
         clock_one(gate_up(), shape(8192, 8, 128, 2048, 768, routing));
         clock_one(down<2>("down"), shape(8192, 8, 128, 96, 2048, routing));
+        clock_one(sorted(down<2>("down, sorted")), shape(8192, 8, 128, 96, 2048, routing));
         clock_one(down_one(), shape(8192, 8, 128, 768, 2048, routing));
+        clock_one(sorted(down_one()), shape(8192, 8, 128, 768, 2048, routing));
         clock_one(gate_up(), shape(64, 8, 128, 2048, 768, routing));
         clock_one(down<2>("down"), shape(64, 8, 128, 96, 2048, routing));
     }
@@ -518,18 +563,22 @@ static void bits(bool small) {
             probe(gate_up(), h, false);
             h.leaf = 96, h.columns = 136;
             probe(down<2>("down"), h, false);
+            probe(sorted(down<2>("down, sorted")), h, false);
             h.leaf = 64;
             probe(down<4>("down, 64"), h, false);
             probe(down_roots(), h, false);
+            probe(sorted(down_roots()), h, false);
             h.leaf = 40;
             probe(down_one(), h, false);
             h.begin = 4, h.own = 8, h.leaf = 96;
             probe(down<2>("down EP"), h, false);
+            probe(sorted(down<2>("down EP, sorted")), h, false);
         }
     }
     if (!small) {
         probe(gate_up(), shape(300, 8, 128, 2048, 768, ZIPF), false);
         probe(down<2>("down"), shape(300, 8, 128, 96, 2048, ZIPF), false);
+        probe(sorted(down<2>("down, sorted")), shape(300, 8, 128, 96, 2048, ZIPF), false);
         probe(gate_up(), shape(70, 10, 512, 256, 256, UNIFORM), false);
     }
 }

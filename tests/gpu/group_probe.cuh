@@ -23,7 +23,7 @@
 // --- memory and values ---
 
 enum { BUF_A, BUF_B, BUF_OUT, BUF_REF, BUF_WORK, BUF_CHOSEN, BUF_COUNTS, BUF_ORDER, BUF_ITEMS,
-       BUF_DIFF, BUF_LIVE, BUF_PLACES, BUFS };
+       BUF_DIFF, BUF_LIVE, BUF_PLACES, BUF_SORTED, BUFS };
 static struct {
     char *ptr;
     size_t bytes;
