@@ -341,7 +341,29 @@ static bool independent(const Bound *a, const Bound *b)
     return true;
 }
 
-/* Runs a call and the one after it, if one launch can; *paired says so. */
+/* What a call gives, the next one alone takes, as the rows that it gathers by the same indices. */
+static bool chains(const iso_model *model, int index, int64_t rows)
+{
+    const Program *p = &model->program;
+    const ModelCall *call = &p->calls[index], *next = call + 1;
+    const iso_op *a = model->ops[call->statement].op, *b = model->ops[next->statement].op;
+    int from[2], chosen[2];
+    if (!op_chains(a, b, rows) || !op_gathers(a, rows, &from[0], &chosen[0]) ||
+        !op_gathers(b, rows, &from[1], &chosen[1]))
+        return false;
+    const Slot *slot = &p->slots[call->results[0]];
+    for (int i = 0; i < p->model->n_outputs; i++)
+        if (p->outputs[i] == call->results[0])
+            return false;
+    return slot->first == index && slot->last == index + 1 && !slot->crosses &&
+           !next->arguments[from[1]].weight &&
+           next->arguments[from[1]].index == call->results[0] &&
+           !call->arguments[chosen[0]].weight &&
+           call->arguments[chosen[0]].index == next->arguments[chosen[1]].index;
+}
+
+/* Runs a call and the one after it, if one launch can or the order of rows is theirs alone; *paired
+ * says so. */
 static iso_status run_pair(iso_model *model, const Pass *pass, int index, bool *paired)
 {
     const Program *p = &model->program;
@@ -350,18 +372,19 @@ static iso_status run_pair(iso_model *model, const Pass *pass, int index, bool *
     if (index + 1 == p->tail || p->calls[index + 1].cache >= 0 || !model->needed[index + 1])
         return ISO_OK;
     int64_t rows = index >= p->tail ? pass->part : pass->run_rows;
-    if (!op_pairs(model->ops[p->calls[index].statement].op,
-                  model->ops[p->calls[index + 1].statement].op, rows))
+    bool chained = chains(model, index, rows);
+    if (!chained && !op_pairs(model->ops[p->calls[index].statement].op,
+                              model->ops[p->calls[index + 1].statement].op, rows))
         return ISO_OK;
     for (int i = 0; i < 2; i++) {
         iso_status status = bind_run(model, pass, index + i, &b[i]);
         if (status)
             return status;
     }
-    *paired = independent(&b[0], &b[1]);
+    *paired = chained || independent(&b[0], &b[1]);
     OpCall calls[2] = {{b[0].at->op, b[0].tensors, b[0].n, &b[0].run},
                        {b[1].at->op, b[1].tensors, b[1].n, &b[1].run}};
-    return *paired ? op_run_pair(calls) : ISO_OK;
+    return chained ? op_run_chain(calls) : *paired ? op_run_pair(calls) : ISO_OK;
 }
 
 /* The rows of one cache, and the cache: [tokens, rest...] and [pages, page, rest...]. */

@@ -20,7 +20,7 @@ static double draw(uint64_t *state)
 
 /* Different experts for each token, drawn without replacement; Zipf: the i-th of a shuffle has the
  * weight 1 / (i + 1). */
-static void route(int32_t *chosen, int64_t tokens, int picks, int experts, bool zipf)
+void group_route(int32_t *chosen, int64_t tokens, int picks, int experts, bool zipf)
 {
     double *weight = malloc(sizeof *weight * (size_t)experts);
     int32_t *name = malloc(sizeof *name * (size_t)experts);
@@ -176,7 +176,7 @@ void group_times(Case *c)
     printf("| op | layout | tokens | routing | tile | us | TFLOP/s | weights GB/s | of a copy |\n");
     for (int zipf = 0; zipf < 2; zipf++)
         for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-            route(chosen, tokens[i], picks, experts, zipf);
+            group_route(chosen, tokens[i], picks, experts, zipf);
             gpu_write((DevicePtr)(uintptr_t)c->whole[index].data, chosen,
                       (size_t)(tokens[i] * picks) * sizeof *chosen);
             for (int l = 0; l < c->module->manifest->n_layouts; l++)

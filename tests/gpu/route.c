@@ -300,6 +300,8 @@ int route_check(const iso_module *module, iso_module *cpu, const char *only, boo
         }
         fflush(stdout);
     }
+    if (!only)
+        chain_check(module, &totals, times);
     printf("%s: %llu runs with %d kernels: %llu of %llu outputs differ\n",
            module->manifest->contract, (unsigned long long)totals.runs, totals.kernels.n,
            (unsigned long long)totals.differ, (unsigned long long)totals.compared);
