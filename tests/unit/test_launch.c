@@ -239,6 +239,56 @@ START_TEST(roots_of_an_op_that_joins_alone_spare_the_counters)
 }
 END_TEST
 
+/* A model's two products of experts: sorted once, and what lies between them stays in that order. */
+START_TEST(two_products_of_experts_have_one_order)
+{
+    static const char experts[] =
+        "contract t version 1; numerics sm_90;\n"
+        "axis tokens = sequence * position ragged, hidden = 64, ffn = 64;\n"
+        "axis experts = 4, picks = 2 of experts;\n"
+        "tree whole = mma;\n"
+        "op up(x: bf16[tokens, hidden], chosen: experts[tokens, picks],\n"
+        "      w: bf16[experts, ffn, hidden]) -> h: bf16[tokens, picks, ffn] {\n"
+        "    h = bf16(sum(hidden by whole) x * w[experts chosen]);\n"
+        "}\n"
+        "op biased(x: bf16[tokens, hidden], chosen: experts[tokens, picks],\n"
+        "          w: bf16[experts, ffn, hidden], b: f32[experts, ffn])\n"
+        "    -> h: bf16[tokens, picks, ffn] {\n"
+        "    h = bf16((sum(hidden by whole) x * w[experts chosen]) + b[experts chosen]);\n"
+        "}\n"
+        "op down(h: bf16[tokens, picks, ffn], chosen: experts[tokens, picks],\n"
+        "        w: bf16[experts, hidden, ffn]) -> d: bf16[tokens, picks, hidden] {\n"
+        "    d = bf16(sum(ffn by whole) h * w[experts chosen]);\n"
+        "}\n"
+        "layout one { }\n";
+    static _Alignas(256) char workspace[4 << 20];
+    Box *box = open_text(experts);
+    const iso_op *op[2] = {op_of(box, "up", "one", 0), op_of(box, "down", "one", 0)};
+    iso_tensor tensors[2][MOST_TENSORS];
+    OpCall calls[2];
+    int from, chosen;
+    pretend(box->module, &notes, box->artefact.pipeline.out);
+    ck_assert(op_chains(op[0], op[1], ROWS) && !op_chains(op[0], op[0], ROWS));
+    ck_assert(!op_chains(op_of(box, "biased", "one", 0), op[1], ROWS)); /* read by rows of tokens */
+    ck_assert(op_gathers(op[1], ROWS, &from, &chosen) && from == 0 && chosen == 1);
+    for (int i = 0; i < 2; i++) {
+        bind(box, op[i], ISO_PHASE_RUN, ROWS, 0);
+        memcpy(tensors[i], box->tensors, sizeof box->tensors);
+        box->run.workspace = workspace;
+        box->run.workspace_bytes = sizeof workspace;
+        calls[i] = (OpCall){op[i], tensors[i], 4, &box->run};
+        ck_assert_msg(call(box, op[i]) == ISO_OK, "%s", iso_last_error());
+    }
+    ck_assert_int_eq(noted.launches, 4); /* each with an order of its own */
+    ck_assert_int_eq(noted.maps, 2);
+    ck_assert_msg(op_run_chain(calls) == ISO_OK, "%s", iso_last_error());
+    ck_assert_int_eq(noted.launches, 4 + 3);
+    ck_assert_int_eq(noted.maps, 2 + 3); /* rows too */
+    unpretend(box->module);
+    close_box(box);
+}
+END_TEST
+
 Suite *launch_suite(void);
 Suite *launch_suite(void)
 {
@@ -250,6 +300,7 @@ Suite *launch_suite(void)
     tcase_add_test(tests, tables_are_strided_along_the_tokens);
     tcase_add_test(tests, workspaces_are_checked);
     tcase_add_test(tests, roots_of_an_op_that_joins_alone_spare_the_counters);
+    tcase_add_test(tests, two_products_of_experts_have_one_order);
     suite_add_tcase(suite, tests);
     return suite;
 }
