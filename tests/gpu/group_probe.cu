@@ -579,6 +579,8 @@ static void bits(bool small) {
         probe(gate_up(), shape(300, 8, 128, 2048, 768, ZIPF), false);
         probe(down<2>("down"), shape(300, 8, 128, 96, 2048, ZIPF), false);
         probe(sorted(down<2>("down, sorted")), shape(300, 8, 128, 96, 2048, ZIPF), false);
+        probe(down<2>("down"), shape(1500, 8, 128, 96, 2048, UNIFORM), false);
+        probe(sorted(down<2>("down, sorted")), shape(1500, 8, 128, 96, 2048, UNIFORM), false);
         probe(gate_up(), shape(70, 10, 512, 256, 256, UNIFORM), false);
     }
 }

@@ -220,6 +220,16 @@ static void try_own(Bench *b)
     arena_free(arena);
 }
 
+/* And the launch whose rows lie in another order, where there is one. */
+static void keep_two(Bench *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->jobs.n; i++)
+        if (i < 2 || b->jobs.v[i].uneven & PTX_SORTED)
+            b->jobs.v[n++] = b->jobs.v[i];
+    b->jobs.n = n;
+}
+
 void bench_choose(Bench *b, const char *kernel, bool every)
 {
     b->jobs.n = 0;
@@ -234,8 +244,8 @@ void bench_choose(Bench *b, const char *kernel, bool every)
     Str name = str_of(m->kernels[m->specs[b->jobs.v[0].spec].kernel].name);
     b->kernel = (PtxKernel *)(uintptr_t)ptx_find(&b->module, name);
     find_text(b);
-    if (!every && b->jobs.n > 2)
-        b->jobs.n = 2;
+    if (!every)
+        keep_two(b);
     try_own(b);
 }
 

@@ -349,6 +349,12 @@ static const Fault group_faults[] = {
      "        keep();\n        __syncwarp();", "        keep();"},
     {"rows leave as lanes store them", SLOTS_ROWS, GROUP_FILE,
      "        __syncwarp();\n        leaves = true;", "        leaves = true;"},
+    {"rows of the order are loaded from the second on", SLOTS_ROWS, "iso_group_load.cuh",
+     "        int bytes = Op::parts", "        item.first += 1;\n        int bytes = Op::parts"},
+    {"a pair's stage is given back to one CTA alone", "down_on", "one", 100, "", GROUP_FILE,
+     "if (threadIdx.x % 32 < 2)", "if (threadIdx.x % 32 < 1)"},
+    {"rows of a pair lie where only one CTA's are", "down_on", "one", 100, "",
+     "iso_group_load.cuh", "stage + own * 128, &maps.a", "stage, &maps.a"},
 };
 
 /* ---- texts ----------------------------------------------------------------------------------- */
@@ -458,7 +464,8 @@ static bool try_fault(Bench *b, const Fault *fault, bool every)
                                         "iso_join.cuh", "iso_map.cuh", "iso_row.cuh",
                                         "iso_attend.cuh", "iso_attend_base.cuh",
                                         "iso_attend_decode.cuh", "iso_attend_walk.cuh",
-                                        "iso_attend_wgmma.cuh", "iso_group_wgmma.cuh",
+                                        "iso_attend_wgmma.cuh", "iso_group_load.cuh",
+                                        "iso_group_wgmma.cuh",
                                         "iso_group_order.cuh", "iso_top.cuh", "iso_draw.cuh",
                                         "iso_slots.cuh"};
     Arena *arena = arena_new();
