@@ -239,7 +239,7 @@ START_TEST(roots_of_an_op_that_joins_alone_spare_the_counters)
 }
 END_TEST
 
-/* A model's two products of experts: sorted once, and what lies between them stays in that order. */
+/* A model's products of experts: sorted once, and what lies between them stays in that order. */
 START_TEST(two_products_of_experts_have_one_order)
 {
     static const char experts[] =
