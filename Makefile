@@ -5,9 +5,9 @@
 #   make          build only
 #
 # Also: lint, unit, wheel (Python), san (ASan + UBSan), clang, fuzz, mutants, replay (kernel text
-# against another revision), contracts (all of them compiled, long), bench, smollm2 (weights), install,
-# clean, deps; with a GPU gpu_suite, bench-gemm, bench-attend, bench-ranks. Only install writes outside
-# build/
+# against another revision), contracts (all of them compiled, long), proofs (all of them proved on the
+# PTX machine, hours), bench, smollm2 (weights), install, clean, deps; with a GPU gpu_suite,
+# bench-gemm, bench-attend, bench-ranks. Only install writes outside build/
 
 BUILD  ?= build
 PREFIX ?= /usr/local
@@ -47,7 +47,7 @@ map     := $(wildcard runtime/libiso.map)
 mapflag := $(addprefix -Wl$(comma)--version-script=,$(map))
 outputs := $(BUILD)/libiso.a $(BUILD)/libiso.so $(if $(main_src),$(BUILD)/isoc)
 
-.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz fuzzers replay contracts \
+.PHONY: all wheel check unit gpu_suite mutants demo lint san clang fuzz fuzzers replay contracts proofs \
     bench bench-gemm bench-attend bench-ranks smollm2 deps install clean
 .DELETE_ON_ERROR:
 all: $(outputs)
@@ -276,6 +276,12 @@ $(BUILD)/contracts/%.cubin: contracts/%.iso $(wildcard contracts/include/*.isoi)
 	@mkdir -p $(@D)
 	@echo "  isoc $<"
 	@$(BUILD)/isoc -Wno-roots $< -o $@ >/dev/null
+
+# Every kernel of every contract, which no check has time for; what is proved stays.
+proofs: $(patsubst contracts/%.iso,$(BUILD)/contracts/%.proof.json,$(wildcard contracts/*.iso))
+$(BUILD)/contracts/%.proof.json: $(BUILD)/contracts/%.cubin
+	@$(BUILD)/isoc prove $< -o $@ >$(@:.json=.txt) || { cat $(@:.json=.txt); exit 1; }
+	@echo "  prove $<" && grep '^[0-9].* outputs' $(@:.json=.txt)
 
 # Kernel text of every contract against another revision's: BASE=..., by default HEAD.
 replay: $(BUILD)/isoc
