@@ -177,21 +177,30 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
         return pair;
     }
 
-    // Element i of the scores: its row's half, and its key in the block but for the lane.
-    ISO_INLINE int half_of(int i) { return i / 2 % 2; }
-    ISO_INLINE int key_of(int i) { return i / 4 * 8 + i % 2; }
-    // The i-th of part j of a row.
+    // The i-th of part j of a row, as an element of the scores; of its keys in order the bit is of.
     ISO_INLINE int element(int h, int j, int i) { return 2 * h + j * 16 + i / 2 * 4 + i % 2; }
+    ISO_INLINE int bit_of(int element) { return element / 4 * 2 + element % 2; }
+
+    // A bit for each of the lane's keys of a block that is less than n past its first one: pairs, 8
+    // apart.
+    ISO_INLINE unsigned keys_below(int n) {
+        n = iso_attend_min(iso_attend_max(n, 0), ISO_ATTEND_BLOCK);
+        int bits = n / 8 * 2 + iso_attend_min(n % 8, 2);
+        return bits < 32 ? (1u << bits) - 1 : 0xFFFFFFFFu;
+    }
+    // Those that a row sees, key0 the first.
+    ISO_INLINE unsigned seen_of(int2 keys, int key0) {
+        return keys_below(keys.y - key0) & ~keys_below(keys.x - key0);
+    }
 
     // Mixed: rows may see different keys of the block.
-    template <bool Mixed> ISO_INLINE bool is_seen(int i, int key0, int2 keys) {
-        int key = key0 + key_of(i);
-        return !Mixed || (key >= keys.x && key < keys.y);
+    template <bool Mixed> ISO_INLINE bool is_seen(int element, unsigned seen) {
+        return !Mixed || (seen >> bit_of(element) & 1) != 0;
     }
 
     // Exponents of 2 in place of scores; the maximum of row h in this thread.
     template <bool Mixed>
-    __device__ __forceinline__ float most_of(int h, int key0, int2 keys) {
+    __device__ __forceinline__ float most_of(int h, unsigned seen) {
         float most[4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -200,7 +209,7 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
                 int at = element(h, j, i);
                 float t = iso_attend_scaled<Op>(s[at]);
                 s[at] = t;
-                float hidden = is_seen<Mixed>(at, key0, keys) ? t : iso_bits_f32(0xFF800000u);
+                float hidden = is_seen<Mixed>(at, seen) ? t : iso_bits_f32(0xFF800000u);
                 most[j] = i == 0 ? hidden : iso_max(most[j], hidden);
             }
         }
@@ -211,8 +220,7 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
     // is false, which ptxas does not know: with rounded maxima it would begin all of a row's
     // weights before it ends one, and has no registers for them. `after`: what goes before the row.
     template <bool Mixed>
-    __device__ __forceinline__ float weigh_row(int h, int key0, int2 keys, bool never,
-                                               float after) {
+    __device__ __forceinline__ float weigh_row(int h, unsigned seen, bool never, float after) {
         constexpr int each = ISO_ATTEND_BATCH / (Op::capped ? 8 : 4);
         float part[4];
 #pragma unroll
@@ -236,7 +244,7 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
                     int at = element(h, j, i + e);
-                    s[at] = is_seen<Mixed>(at, key0, keys) ? x[j * each + e] : 0.0f;
+                    s[at] = is_seen<Mixed>(at, seen) ? x[j * each + e] : 0.0f;
                     part[j] = i + e == 0 ? s[at] : iso_add(part[j], s[at]);
                 }
             }
@@ -251,10 +259,13 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
         int key0 = First ? block + lane() % 4 * 2 : 0;
         float most[2], fall[2];
         int2 keys[2];
+        unsigned seen[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             keys[h] = First ? keys_of(h) : make_int2(0, 0);
-            most[h] = most_of<First>(h, key0, keys[h]);
+            seen[h] = First ? seen_of(keys[h], key0) : 0;
+            most[h] = most_of<First>(h, seen[h]);
+            seen[h] &= First ? ~(range_lo() >> 31) : 0; // all, which ptxas does not know
         }
 #pragma unroll
         for (int by = 1; by <= 2; ++by) {
@@ -282,9 +293,8 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
                                       sees(keys[h], block, block + ISO_ATTEND_BLOCK)
                                 : !starts;
             alpha[h] = counts ? fall[h] : 1.0f;
-            float x = weigh_row<First>(h, key0, keys[h], never, h == 0 ? m[0] : sum[0]);
-            bool seen = !First || iso_attend_lane_sees(keys[h].x, keys[h].y, block, lane() % 4);
-            x = iso_attend_sum<Op>(x, m[h], seen);
+            float x = weigh_row<First>(h, seen[h], never, h == 0 ? m[0] : sum[0]);
+            x = iso_attend_sum<Op>(x, m[h], !First || seen[h] != 0);
             sum[h] = iso_add(iso_mul(sum[h], alpha[h]), x);
         }
     }
