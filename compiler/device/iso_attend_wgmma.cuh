@@ -69,7 +69,11 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
             iso_pin(s);
         }
         release(shared.k_empty, at.stage);
-        this->template weigh<true>(block, false);
+        if (mixed || Op::window > 0) {
+            this->template weigh<true>(block, false);
+        } else {
+            this->template weigh<false>(block, true); // the first of all
+        }
         pack();
         this->template scale_out<true>();
         return odd;
