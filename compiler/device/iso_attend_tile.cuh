@@ -42,6 +42,7 @@ struct IsoAttendOpened {
     int lo[ISO_ATTEND_WGMMA_ROWS], hi[ISO_ATTEND_WGMMA_ROWS]; // keys that a token sees; none: equal
     unsigned char own[ISO_ATTEND_WGMMA_ROWS]; // first token of its sequence, or ISO_ATTEND_NO_OWN
     unsigned first[4];                        // a bit for each token: it is that
+    IsoAttendRange range;                     // of the first token's sequence
     int token0, tokens;                       // no tokens: there are no tiles any more
     int member0, head;
 };
@@ -116,7 +117,7 @@ ISO_INLINE int iso_attend_over_lanes_min(int x) {
 }
 
 // By a whole warp: what the sequence whose first token is `own` sees in the tile.
-ISO_INLINE IsoAttendRange iso_attend_range(const IsoAttendOpened &tile, int own) {
+ISO_INLINE IsoAttendRange iso_attend_look(const IsoAttendOpened &tile, int own) {
     IsoAttendRange range{0x7FFFFFFF, 0, 0, 0x7FFFFFFF};
     for (int r = threadIdx.x % 32; r < tile.tokens; r += 32) {
         int lo = tile.lo[r], hi = tile.hi[r];
@@ -132,6 +133,11 @@ ISO_INLINE IsoAttendRange iso_attend_range(const IsoAttendOpened &tile, int own)
     range.all_lo = -iso_attend_over_lanes_min(-range.all_lo);
     range.all_hi = iso_attend_over_lanes_min(range.all_hi);
     return range;
+}
+
+// The same: most tiles have one sequence.
+ISO_INLINE IsoAttendRange iso_attend_range(const IsoAttendOpened &tile, int own) {
+    return own ? iso_attend_look(tile, own) : tile.range;
 }
 
 // The first token of the next sequence from token `from` on; without one ISO_ATTEND_WGMMA_ROWS.
@@ -273,6 +279,11 @@ template <class Op> struct IsoAttendOpener {
             int r = k * 32 + threadIdx.x % 32;
             tile.lo[r] = keys[k].x;
             tile.hi[r] = keys[k].y;
+        }
+        __syncwarp();
+        IsoAttendRange range = iso_attend_look(tile, 0);
+        if (threadIdx.x % 32 == 0) {
+            tile.range = range;
         }
     }
 
