@@ -5,6 +5,13 @@
 
 #include "iso_attend_tile.cuh"
 
+ISO_INLINE void iso_store16_if(bool does, void *to, const unsigned (&v)[4]) {
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %0, 0;\n\t"
+                 "@p st.global.v4.b32 [%1], {%2, %3, %4, %5};\n\t}" ::"r"((int)does),
+                 "l"(__cvta_generic_to_global(to)), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
 // All that a thread of the 64 rows keeps.
 template <class Op> struct IsoAttendRows {
     using Plan = IsoAttendWgmmaPlan<Op>;
@@ -260,6 +267,41 @@ template <class Op> struct IsoAttendRows {
     }
 
     // From the thread's own part of shared memory, so that the code exists once.
+    __device__ __forceinline__ void store_by_loop(const Result (&row)[2], bool wide) {
+        keep_total();
+#pragma unroll 1
+        for (int column = 0; column < Op::width; column += 32) {
+            store_values(column, row, wide);
+        }
+    }
+
+    // From registers, without branches: a tile runs this once, each instruction is waited for.
+    __device__ __forceinline__ void store_at_once(const Result (&row)[2]) const {
+        int eighth = iso_attend_thread() & 3;
+        unsigned short *to[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            to[h] = (unsigned short *)args.o.ptr + row[h].place + eighth * 8;
+        }
+#pragma unroll
+        for (int i = 0; i < regs; i += 16) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                unsigned words[4];
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const float *x = &o[i + 4 * j + 2 * h];
+                    float low = iso_attend_value<Op>(x[0], row[h].l, row[h].inverse);
+                    float high = iso_attend_value<Op>(x[1], row[h].l, row[h].inverse);
+                    words[j] = (unsigned)Op::value(low) | (unsigned)Op::value(high) << 16;
+                    words[j] = row[h].any ? words[j] : 0;
+                }
+                iso_quad_transpose(words);
+                iso_store16_if(row[h].own, to[h] + i * 2, words);
+            }
+        }
+    }
+
     __device__ __forceinline__ void store() {
         Result row[2];
 #pragma unroll
@@ -280,12 +322,14 @@ template <class Op> struct IsoAttendRows {
                 }
             }
         }
-        keep_total();
         bool wide = is_wide();
-#pragma unroll 1
-        for (int column = 0; column < Op::width; column += 32) {
-            store_values(column, row, wide);
+        if constexpr (Op::rounded && sizeof(typename Op::Value) == 2) {
+            if (wide) {
+                store_at_once(row);
+                return;
+            }
         }
+        store_by_loop(row, wide);
     }
 };
 
