@@ -43,6 +43,7 @@ struct IsoAttendOpened {
     unsigned char own[ISO_ATTEND_WGMMA_ROWS]; // first token of its sequence, or ISO_ATTEND_NO_OWN
     unsigned first[4];                        // a bit for each token: it is that
     IsoAttendRange range;                     // of the first token's sequence
+    int last;                                 // the first token of the last sequence
     int token0, tokens;                       // no tokens: there are no tiles any more
     int member0, head;
 };
@@ -140,28 +141,26 @@ ISO_INLINE IsoAttendRange iso_attend_range(const IsoAttendOpened &tile, int own)
     return own ? iso_attend_look(tile, own) : tile.range;
 }
 
-// The first token of the next sequence from token `from` on; without one ISO_ATTEND_WGMMA_ROWS.
+// The first token of the next sequence from token `from` on, where there is one.
 ISO_INLINE int iso_attend_next_first(const IsoAttendOpened &tile, int from) {
-    while (from < ISO_ATTEND_WGMMA_ROWS) {
+    while (true) {
         unsigned bits = tile.first[from / 32] >> from % 32;
         if (bits) {
             return from + 31 - __clz(bits & -bits);
         }
         from = (from / 32 + 1) * 32;
     }
-    return ISO_ATTEND_WGMMA_ROWS;
 }
 
 // Calls body.attend for each sequence of the tile, in the order of their first tokens.
 template <class Body> ISO_INLINE void iso_attend_sequences(Body &body) {
 #pragma unroll 1
-    for (int own = 0;; own = body.own + 1) {
-        own = iso_attend_next_first(body.tile(), own);
-        if (own >= ISO_ATTEND_WGMMA_ROWS) {
-            break;
-        }
+    for (int own = 0;; own = iso_attend_next_first(body.tile(), body.own + 1)) {
         body.own = own;
         body.attend();
+        if (body.own == iso_attend_peek(&body.tile().last)) {
+            break;
+        }
     }
 }
 
@@ -227,6 +226,7 @@ template <class Op> struct IsoAttendOpener {
     // tile's tokens.
     __device__ __forceinline__ void find_first(IsoAttendOpened &tile, const int *sequence) const {
         unsigned starts[each], lane = threadIdx.x % 32;
+        int last = 0;
 #pragma unroll
         for (int k = 0; k < each; ++k) {
             int r = k * 32 + lane;
@@ -235,8 +235,10 @@ template <class Op> struct IsoAttendOpener {
             starts[k] = __ballot_sync(0xFFFFFFFFu, start);
             unsigned first = __ballot_sync(0xFFFFFFFFu, own == r);
             tile.own[r] = own;
+            last = first ? k * 32 + 31 - __clz(first) : last;
             if (lane == 0) {
                 tile.first[k] = first;
+                tile.last = last;
             }
         }
         __syncwarp();

@@ -19,7 +19,7 @@
 
 template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
     using Base = IsoAttendSteps<Op>;
-    using Base::alpha, Base::fresh, Base::m, Base::n, Base::o, Base::own, Base::s, Base::shared;
+    using Base::alpha, Base::args, Base::fresh, Base::m, Base::n, Base::o, Base::own, Base::s, Base::shared;
     using Base::sum;
     using Base::find_tokens, Base::group, Base::has_odd, Base::keep_sums;
     using Base::keep_total, Base::lane, Base::multiply_by_rows, Base::multiply_keys;
@@ -170,7 +170,7 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
 
     // After the last scores of the tile.
     __device__ __forceinline__ void release_queries() {
-        if (iso_attend_next_first(tile(), own + 1) >= ISO_ATTEND_WGMMA_ROWS) {
+        if (own == iso_attend_peek(&tile().last)) {
             iso_attend_arrive(&shared.q_empty);
         }
     }
@@ -227,7 +227,9 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
             if (!iso_attend_peek(&tile().tokens)) {
                 break;
             }
-            find_tokens();
+            if (t == 0 || args.tile_group < args.group) {
+                find_tokens(); // else they are as they were
+            }
             iso_mbar_wait(iso_shared(&shared.q_full), t & 1);
             iso_attend_sequences(*this);
             t = iso_attend_peek(passed());
