@@ -117,7 +117,8 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
     using Plan = IsoAttendWgmmaPlan<Op>;
     using Base::alpha, Base::fresh, Base::m, Base::n, Base::o, Base::p, Base::regs, Base::s;
     using Base::shared, Base::sum;
-    using Base::clear_out, Base::group, Base::keys_of, Base::lane, Base::range_lo, Base::sees;
+    using Base::clear_out, Base::group, Base::keys_of, Base::lane, Base::range_all_hi;
+    using Base::range_lo, Base::sees;
     using Base::smem;
 
     // --- products ---
@@ -318,31 +319,43 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
 
     // --- values that are no numbers ---
 
-    // Of the block that is passed as number `i`.
-    __device__ __forceinline__ bool has_odd(int i) {
+    // Looks at values of the block that is passed as number `i`: those that some row does not see.
+    // Each warpgroup at its share of them.
+    __device__ __forceinline__ void look_at_values(int block, int i) {
         constexpr unsigned inf = Op::values_f16 ? 0x7C00u : 0x7F80u;
+        constexpr int lines = 256 / 8; // at a time, of 128 bytes
         IsoAttendPlace at = IsoAttendPlace::of(i);
-        unsigned v = smem() + Plan::v_at + at.stage * Plan::v_bytes;
         int thread = iso_attend_thread() - 128, *flags = shared.odd[at.stage];
+        int all = Op::window ? 0 : iso_attend_max(range_all_hi() - block, 0);
+        unsigned v = smem() + Plan::v_at + at.stage * Plan::v_bytes + thread * 16;
         iso_mbar_wait(iso_shared(&shared.v_full[at.stage]), at.phase);
-        bool odd = false;
-#pragma unroll 4
-        for (int c = thread % 128; c < Plan::v_bytes / 16; c += 128) {
-            unsigned x[4];
-            iso_shared_load16(x, v + c * 16);
+#pragma unroll 1
+        for (int line = all / lines * lines; line < ISO_ATTEND_BLOCK; line += lines) {
+            bool odd = false;
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf;
+            for (int p = 0; p < Plan::v_panels; ++p) {
+                unsigned x[4];
+                iso_shared_load16(x, v + p * ISO_ATTEND_PANEL + line * 128);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf;
+                }
+            }
+            if (odd) {
+                flags[thread / 32] = i + 1;
             }
         }
-        if (odd) {
-            flags[thread / 32] = i + 1;
-        }
-        iso_barrier_sync(ISO_ATTEND_BAR_ODD + group(), 128);
+        iso_barrier_arrive(ISO_ATTEND_BAR_ODD + 1 - group(), 256);
+    }
+
+    // Whether one of those is no number, once the other warpgroup has looked.
+    __device__ __forceinline__ bool has_odd(int i) {
+        const int *flags = shared.odd[i & 1];
+        iso_barrier_sync(ISO_ATTEND_BAR_ODD + group(), 256);
         bool any = false;
 #pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            any |= iso_attend_peek(&flags[thread / 128 * 4 + w]) == i + 1;
+        for (int w = 0; w < 8; ++w) {
+            any |= iso_attend_peek(&flags[w]) == i + 1;
         }
         return any;
     }

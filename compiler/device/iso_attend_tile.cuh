@@ -16,7 +16,7 @@ enum {
     ISO_ATTEND_STATE = 3072,                   // bytes of IsoAttendWgmmaShared, rounded up
     ISO_ATTEND_BATCH = 16,                     // weights that a thread computes together
     ISO_ATTEND_BAR_TURN = 1,                   // and 2: the warpgroups' turns
-    ISO_ATTEND_BAR_ODD = 3,                    // and 4: of the warps of one
+    ISO_ATTEND_BAR_ODD = 3,                    // and 4: the other one has looked
     ISO_ATTEND_NO_OWN = 255,                   // of a row that does not exist
 };
 

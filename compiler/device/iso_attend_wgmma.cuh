@@ -38,10 +38,9 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
     }
 
     // A block that not all rows may see, or that begins. `after`: beside its scores, the values of
-    // the block before. Whether it is mixed, and a value of it is no number.
-    __device__ __forceinline__ bool edge_block(int block, bool after, bool mixed) {
+    // the block before. `mixed`: its own values are looked at.
+    __device__ __forceinline__ void edge_block(int block, bool after, bool mixed) {
         IsoAttendPlace at = IsoAttendPlace::of(n + after), before = IsoAttendPlace::of(n);
-        bool odd;
         iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
         if (after) {
             iso_mbar_wait(iso_shared(&shared.v_full[before.stage]), before.phase);
@@ -49,7 +48,9 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
             multiply_keys(at.stage);
             multiply_values(before.stage);
             pass_turn();
-            odd = mixed && has_odd(n + 1);
+            if (mixed) {
+                this->look_at_values(block, n + 1);
+            }
             iso_wgmma_wait<0>();
             iso_pin(s);
             iso_pin(o);
@@ -64,7 +65,9 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
             wait_turn();
             multiply_keys(at.stage);
             pass_turn();
-            odd = mixed && has_odd(n);
+            if (mixed) {
+                this->look_at_values(block, n);
+            }
             iso_wgmma_wait<0>();
             iso_pin(s);
         }
@@ -76,7 +79,6 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         }
         pack();
         this->template scale_out<true>();
-        return odd;
     }
 
     // The scores of a block that all rows see beside the values of the one before; between them may
@@ -185,10 +187,10 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
 #pragma unroll 1
         for (int block = range_lo() / ISO_ATTEND_BLOCK * ISO_ATTEND_BLOCK;
              block < range_hi();) {
-            bool after = false, there = false, odd;
+            bool after = false, there = false, mixed;
             do {
-                bool mixed = is_mixed(block);
-                odd = edge_block(block, after, mixed);
+                mixed = is_mixed(block);
+                edge_block(block, after, mixed);
                 block += ISO_ATTEND_BLOCK;
                 if (mixed) {
                     break;
@@ -197,13 +199,12 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
                 for (; block + ISO_ATTEND_BLOCK <= range_all_hi(); block += ISO_ATTEND_BLOCK) {
                     next_block(block, there);
                 }
-                odd = false;
                 after = true;
             } while (block < range_hi());
             if (block >= range_hi()) {
                 release_queries();
             }
-            last_values(block - ISO_ATTEND_BLOCK, odd);
+            last_values(block - ISO_ATTEND_BLOCK, mixed && has_odd(n));
             bool last = block >= range_hi();
             if (block % Op::split == 0 || last) {
                 this->template end_split<false>((block - 1) / Op::split * Op::split, m, sum);
