@@ -151,6 +151,7 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
         iso_wgmma_commit();
     }
 
+    // The other warpgroup's turn begins under the last steps: it takes as long to come.
     __device__ __forceinline__ void multiply_values(int stage) {
         unsigned v = iso_attend_desc_low(smem() + Plan::v_at + stage * Plan::v_bytes,
                                          ISO_ATTEND_PANEL);
@@ -159,6 +160,9 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
         iso_wgmma_fence();
 #pragma unroll
         for (int k = 0; k < ISO_ATTEND_BLOCK / 16; ++k) {
+            if (k == ISO_ATTEND_BLOCK / 16 - 2) {
+                pass_turn();
+            }
             IsoWgmmaRegs<Op::width, Op::values_f16>::step(
                 o, &p[4 * k], iso_attend_desc(b + (k * 2048 >> 4)), k > 0 || !fresh);
         }

@@ -47,7 +47,6 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
             wait_turn();
             multiply_keys(at.stage);
             multiply_values(before.stage);
-            pass_turn();
             if (mixed) {
                 this->look_at_values(block, n + 1);
             }
@@ -101,7 +100,6 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         wait_turn();
         multiply_keys(at.stage);
         multiply_values(before.stage);
-        pass_turn();
         iso_wgmma_wait<1>();
         iso_pin(s);
         release(shared.k_empty, at.stage);
@@ -143,7 +141,6 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         } else {
             wait_turn();
             multiply_values(at.stage);
-            pass_turn();
             iso_wgmma_wait<0>();
             iso_pin(o);
         }
