@@ -37,47 +37,69 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         fresh = true;
     }
 
-    // A block that not all rows may see, or that begins. `after`: beside its scores, the values of
-    // the block before. `mixed`: its own values are looked at.
-    __device__ __forceinline__ void edge_block(int block, bool after, bool mixed) {
-        IsoAttendPlace at = IsoAttendPlace::of(n + after), before = IsoAttendPlace::of(n);
-        iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
-        if (after) {
-            iso_mbar_wait(iso_shared(&shared.v_full[before.stage]), before.phase);
-            wait_turn();
-            multiply_keys(at.stage);
-            multiply_values(before.stage);
-            if (mixed) {
-                this->look_at_values(block, n + 1);
-            }
-            iso_wgmma_wait<0>();
-            iso_pin(s);
-            iso_pin(o);
-            release(shared.v_empty, before.stage);
-            ++n;
-            if (block % Op::split == 0) {
-                cross_border(block, m, sum);
-                m[0] = m[1] = iso_bits_f32(0xFF800000u);
-                sum[0] = sum[1] = 0.0f;
-            }
-        } else {
-            wait_turn();
-            multiply_keys(at.stage);
-            pass_turn();
-            if (mixed) {
-                this->look_at_values(block, n);
-            }
-            iso_wgmma_wait<0>();
-            iso_pin(s);
+    // After the weights that are computed under the product.
+    __device__ __forceinline__ void wait_values(int stage) {
+        // Memory is written in order: ptxas moves no weights behind the wait.
+        int thread = iso_attend_thread();
+        if (thread % 32 == 0) {
+            shared.order[thread / 32 - 4] = iso_add(sum[0], sum[1]);
         }
+        iso_wgmma_wait<0>();
+        iso_pin(o);
+        release(shared.v_empty, stage);
+    }
+
+    // Where a split `ends`, the next one's maxima and sums in place of its own.
+    __device__ __forceinline__ void leave_split(bool ends, float (&last_m)[2],
+                                                float (&last_sum)[2]) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            last_m[h] = m[h];
+            last_sum[h] = sum[h];
+            m[h] = ends ? iso_bits_f32(0xFF800000u) : m[h];
+            sum[h] = ends ? 0.0f : sum[h];
+        }
+    }
+
+    // A block that not all rows may see, or that begins. After: beside its scores, the values of
+    // the block before. `mixed`: its own values are looked at.
+    template <bool After> __device__ __forceinline__ void edge_block(int block, bool mixed) {
+        IsoAttendPlace at = IsoAttendPlace::of(n + After), before = IsoAttendPlace::of(n);
+        bool crosses = After && block % Op::split == 0;
+        iso_mbar_wait(iso_shared(&shared.k_full[at.stage]), at.phase);
+        if constexpr (After) {
+            iso_mbar_wait(iso_shared(&shared.v_full[before.stage]), before.phase);
+        }
+        wait_turn();
+        multiply_keys(at.stage);
+        if constexpr (After) {
+            multiply_values(before.stage);
+        } else {
+            pass_turn();
+        }
+        if (mixed) {
+            this->look_at_values(block, n + After);
+        }
+        iso_wgmma_wait<After ? 1 : 0>();
+        iso_pin(s);
         release(shared.k_empty, at.stage);
-        if (mixed || Op::window > 0) {
+        float last_m[2], last_sum[2];
+        leave_split(crosses, last_m, last_sum);
+        if (After || mixed || Op::window > 0) {
             this->template weigh<true>(block, false);
         } else {
             this->template weigh<false>(block, true); // the first of all
         }
+        if constexpr (After) {
+            wait_values(before.stage);
+            ++n;
+        }
         pack();
-        this->template scale_out<true>();
+        if (crosses) {
+            cross_border(block, last_m, last_sum);
+        } else {
+            this->template scale_out<true>();
+        }
     }
 
     // The scores of a block that all rows see beside the values of the one before; between them may
@@ -105,22 +127,9 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
         release(shared.k_empty, at.stage);
         bool starts = block % Op::split == 0;
         float last_m[2], last_sum[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            last_m[h] = m[h];
-            last_sum[h] = sum[h];
-            m[h] = starts ? iso_bits_f32(0xFF800000u) : m[h];
-            sum[h] = starts ? 0.0f : sum[h];
-        }
+        leave_split(starts, last_m, last_sum);
         this->template weigh<false>(block, starts);
-        // Memory is written in order: ptxas moves no weights behind the wait.
-        int thread = iso_attend_thread();
-        if (thread % 32 == 0) {
-            shared.order[thread / 32 - 4] = iso_add(sum[0], sum[1]);
-        }
-        iso_wgmma_wait<0>();
-        iso_pin(o);
-        release(shared.v_empty, before.stage);
+        wait_values(before.stage);
         there = are_there(n + 2);
         pack();
         if (starts) {
@@ -187,7 +196,11 @@ template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
             bool after = false, there = false, mixed;
             do {
                 mixed = is_mixed(block);
-                edge_block(block, after, mixed);
+                if (after) {
+                    edge_block<true>(block, mixed);
+                } else {
+                    edge_block<false>(block, mixed);
+                }
                 block += ISO_ATTEND_BLOCK;
                 if (mixed) {
                     break;
