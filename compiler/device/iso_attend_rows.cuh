@@ -53,8 +53,8 @@ template <class Op> struct IsoAttendRows {
         return both >> 16 * h & 0xFFFF;
     }
     // Of a row that exists.
-    __device__ __forceinline__ int member_of(int h) const {
-        return tile().member0 + row_of(h) - token_of(h) * args.tile_group;
+    __device__ __forceinline__ int member_of(const IsoAttendOpened &t, int h) const {
+        return t.member0 + row_of(h) - token_of(h) * args.tile_group;
     }
     // Rows that do not exist have the last token's place, which then has no token.
     __device__ __forceinline__ void find_tokens() {
@@ -67,15 +67,14 @@ template <class Op> struct IsoAttendRows {
         }
     }
     // Whether the row exists and is of the sequence.
-    __device__ __forceinline__ bool is_of(int h) const {
-        return tile().own[token_of(h)] == own;
+    __device__ __forceinline__ bool is_of(const IsoAttendOpened &t, int h) const {
+        return t.own[token_of(h)] == own;
     }
     // The keys that a row sees.
-    __device__ __forceinline__ int2 keys_of(int h) const {
+    __device__ __forceinline__ int2 keys_of(const IsoAttendOpened &t, int h) const {
         int at = token_of(h);
-        const IsoAttendOpened &own_tile = tile();
-        int2 keys = make_int2(iso_attend_peek(&own_tile.lo[at]), iso_attend_peek(&own_tile.hi[at]));
-        return is_of(h) ? keys : make_int2(0, 0);
+        int2 keys = make_int2(iso_attend_peek(&t.lo[at]), iso_attend_peek(&t.hi[at]));
+        return is_of(t, h) ? keys : make_int2(0, 0);
     }
     // Whether a row sees a key in [from, to).
     ISO_INLINE bool sees(int2 keys, int from, int to) {
@@ -126,37 +125,43 @@ template <class Op> struct IsoAttendRows {
     template <bool All>
     __device__ __forceinline__ void end_split(int start, const float (&m)[2],
                                               const float (&sum)[2]) {
-        float left[2], right[2], next_m[2], next_l[2];
+        float left[2], right[2], next_m[2], next_l[2], l[2];
         bool here[2], before[2];
         unsigned own = totals();
+        const IsoAttendOpened &t = tile();
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float pair = iso_add(sum[h], __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1));
+            l[h] = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
+        }
+        if (start <= range_lo()) {
+            keep_sums(m, l); // there is none before
+            return;
+        }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float total_m = total_of(h, 0), total_l = total_of(h, 1);
-            float pair = iso_add(sum[h], __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1));
-            float l = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
             float most = iso_max(total_m, m[h]);
-            int2 keys = All ? make_int2(0, 0x7FFFFFFF) : keys_of(h);
+            int2 keys = All ? make_int2(0, 0x7FFFFFFF) : keys_of(t, h);
             here[h] = All || sees(keys, start, start + Op::split);
             before[h] = All ? start > 0 : sees(keys, 0, start);
             left[h] = Op::weight(iso_sub(total_m, most));
             right[h] = Op::weight(iso_sub(m[h], most));
-            float both = iso_add(iso_mul(total_l, left[h]), iso_mul(l, right[h]));
+            float both = iso_add(iso_mul(total_l, left[h]), iso_mul(l[h], right[h]));
             next_m[h] = !here[h] ? total_m : before[h] ? most : m[h];
-            next_l[h] = !here[h] ? total_l : before[h] ? both : l;
+            next_l[h] = !here[h] ? total_l : before[h] ? both : l[h];
         }
         keep_sums(next_m, next_l);
-        if (start > range_lo()) {
 #pragma unroll
-            for (int i = 0; i < regs / 4; ++i) {
-                float4 t = iso_shared_load_f4(own + i * total_step);
-                float total[4] = {t.x, t.y, t.z, t.w};
+        for (int i = 0; i < regs / 4; ++i) {
+            float4 v = iso_shared_load_f4(own + i * total_step);
+            float total[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    int h = j / 2;
-                    float &x = o[4 * i + j];
-                    float both = iso_add(iso_mul(total[j], left[h]), iso_mul(x, right[h]));
-                    x = All ? both : !here[h] ? total[j] : before[h] ? both : x;
-                }
+            for (int j = 0; j < 4; ++j) {
+                int h = j / 2;
+                float &x = o[4 * i + j];
+                float both = iso_add(iso_mul(total[j], left[h]), iso_mul(x, right[h]));
+                x = All ? both : !here[h] ? total[j] : before[h] ? both : x;
             }
         }
     }
@@ -172,9 +177,9 @@ template <class Op> struct IsoAttendRows {
 
     // --- results ---
 
-    __device__ __forceinline__ void join_sink(int h, float &total_m, float &total_l) {
-        const float *sinks = (const float *)args.sinks.ptr + tile().head * args.sinks.stride[1];
-        float sink = is_of(h) ? sinks[member_of(h) * args.sinks.stride[2]] : 0.0f;
+    __device__ __forceinline__ void join_sink(const IsoAttendOpened &t, int h, float &total_m, float &total_l) {
+        const float *sinks = (const float *)args.sinks.ptr + t.head * args.sinks.stride[1];
+        float sink = is_of(t, h) ? sinks[member_of(t, h) * args.sinks.stride[2]] : 0.0f;
         float x = iso_mul(sink, ISO_LOG2E), most = iso_max(total_m, x);
         float left = Op::weight(iso_sub(total_m, most));
         total_l = iso_add(iso_mul(total_l, left), Op::weight(iso_sub(x, most)));
@@ -186,9 +191,10 @@ template <class Op> struct IsoAttendRows {
         }
     }
 
-    __device__ __forceinline__ long long place_in(const IsoView &to, int h) const {
-        return tile().head * to.stride[1] + (tile().token0 + token_of(h)) * to.stride[0] +
-               member_of(h) * to.stride[2];
+    __device__ __forceinline__ long long place_in(const IsoView &to, const IsoAttendOpened &t,
+                                                  int h) const {
+        return t.head * to.stride[1] + (t.token0 + token_of(h)) * to.stride[0] +
+               member_of(t, h) * to.stride[2];
     }
 
     // Sixteen of a thread's values: four blocks of eight columns from `column` on, of two rows.
@@ -236,9 +242,10 @@ template <class Op> struct IsoAttendRows {
                (unsigned long long)to.ptr % 16 == 0;
     }
 
-    __device__ __forceinline__ void store_lse(int h, bool any, float m, float l) const {
+    __device__ __forceinline__ void store_lse(const IsoAttendOpened &t, int h, bool any, float m,
+                                              float l) const {
         float x = iso_add(iso_mul(m, ISO_LN2), iso_log(l));
-        ((float *)args.lse.ptr)[place_in(args.lse, h)] = any ? x : iso_bits_f32(0xFF800000u);
+        ((float *)args.lse.ptr)[place_in(args.lse, t, h)] = any ? x : iso_bits_f32(0xFF800000u);
     }
 
     __device__ __forceinline__ void store_values(int column, const Result (&row)[2], bool wide) {
@@ -304,21 +311,22 @@ template <class Op> struct IsoAttendRows {
 
     __device__ __forceinline__ void store() {
         Result row[2];
+        const IsoAttendOpened &t = tile();
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            int2 keys = keys_of(h);
+            int2 keys = keys_of(t, h);
             float m = total_of(h, 0);
             row[h].l = total_of(h, 1);
-            row[h].own = is_of(h);
+            row[h].own = is_of(t, h);
             row[h].any = keys.x < keys.y;
-            row[h].place = row[h].own ? place_in(args.o, h) : 0;
+            row[h].place = row[h].own ? place_in(args.o, t, h) : 0;
             if constexpr (Op::sinks) {
-                join_sink(h, m, row[h].l);
+                join_sink(t, h, m, row[h].l);
             }
             row[h].inverse = Op::rounded ? iso_div(1.0f, row[h].l) : 0.0f;
             if constexpr (Op::lse) {
                 if (row[h].own && lane() % 4 == 0) {
-                    store_lse(h, row[h].any, m, row[h].l);
+                    store_lse(t, h, row[h].any, m, row[h].l);
                 }
             }
         }

@@ -262,12 +262,13 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
     template <bool First>
     __device__ __forceinline__ void weigh(int block, bool starts) {
         int key0 = First ? block + lane() % 4 * 2 : 0;
+        const IsoAttendOpened &t = shared.tile[First ? iso_attend_peek(this->passed()) & 1 : 0];
         float most[2], fall[2];
         int2 keys[2];
         unsigned seen[2];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            keys[h] = First ? keys_of(h) : make_int2(0, 0);
+            keys[h] = First ? keys_of(t, h) : make_int2(0, 0);
             seen[h] = First ? seen_of(keys[h], key0) : 0;
             most[h] = most_of<First>(h, seen[h]);
             seen[h] &= First ? ~(range_lo() >> 31) : 0; // all, which ptxas does not know
@@ -397,7 +398,7 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
     __device__ __forceinline__ void multiply_by_rows(int block, int stage) {
         unsigned v = smem() + Plan::v_at + stage * Plan::v_bytes;
         int lane = iso_attend_thread() % 32;
-        int2 low = keys_of(0), high = keys_of(1);
+        int2 low = keys_of(this->tile(), 0), high = keys_of(this->tile(), 1);
         unsigned weights[32];
         float out[regs];
         if (fresh) {
