@@ -12,7 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 HEADS, KV_HEADS, DEPTH, REPEATS = 32, 8, 128, 11
 DECODE = [("64 x 8k", 64, 8192), ("4 x 64k", 4, 65536), ("256 x 1k", 256, 1024),
           ("1 x 8k", 1, 8192)]
-PREFILL = [("1 x 16k", 1, 16384), ("1 x 4k", 1, 4096), ("4 x 4k", 4, 4096)]
+PREFILL = [("1 x 16k", 1, 16384), ("1 x 4k", 1, 4096), ("4 x 4k", 4, 4096), ("16 x 1k", 16, 1024),
+           ("64 x 512", 64, 512)]
 BACKENDS = [("cuDNN", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)]
 
 

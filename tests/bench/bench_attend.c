@@ -14,7 +14,7 @@
 
 enum { REPEATS = 11, MOST_RANKS = 16, MOST_SEQUENCES = 256, PAST_L2 = 192 << 20, MOST_COPIES = 64 };
 enum { KV_HEADS = 8, HEADS = 32, DEPTH = 128, KEY_BYTES = KV_HEADS * DEPTH * 2 };
-enum { MOST_ROWS = 16384, POOL_KEYS = 640 * 1024 };
+enum { MOST_ROWS = 32768, POOL_KEYS = 640 * 1024 };
 
 typedef struct Workload {
     const char *name;
@@ -39,6 +39,8 @@ static const Workload workloads[] = {
     {"1 x 16k", 1, 16384, 16384, 0, 0, true},
     {"1 x 4k", 1, 4096, 4096, 0, 0, true},
     {"4 x 4k", 4, 4096, 4096, 0, 0, true},
+    {"16 x 1k", 16, 1024, 1024, 0, 0, true},
+    {"64 x 512", 64, 512, 512, 0, 0, true},
     {"1 x 2k of 32k in pages", 1, 2048, 32768, 0, 16, true},
 };
 
