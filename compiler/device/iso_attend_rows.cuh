@@ -128,13 +128,13 @@ template <class Op> struct IsoAttendRows {
         float left[2], right[2], next_m[2], next_l[2], l[2];
         bool here[2], before[2];
         unsigned own = totals();
-        const IsoAttendOpened &t = tile();
+        const IsoAttendOpened &t = shared.tile[All ? 0 : iso_attend_peek(passed()) & 1];
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float pair = iso_add(sum[h], __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1));
             l[h] = iso_add(pair, __shfl_xor_sync(0xFFFFFFFFu, pair, 2));
         }
-        if (start <= range_lo()) {
+        if (!All && start <= range_lo()) {
             keep_sums(m, l); // there is none before
             return;
         }
@@ -152,16 +152,18 @@ template <class Op> struct IsoAttendRows {
             next_l[h] = !here[h] ? total_l : before[h] ? both : l[h];
         }
         keep_sums(next_m, next_l);
+        if (!All || start > range_lo()) {
 #pragma unroll
-        for (int i = 0; i < regs / 4; ++i) {
-            float4 v = iso_shared_load_f4(own + i * total_step);
-            float total[4] = {v.x, v.y, v.z, v.w};
+            for (int i = 0; i < regs / 4; ++i) {
+                float4 v = iso_shared_load_f4(own + i * total_step);
+                float total[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                int h = j / 2;
-                float &x = o[4 * i + j];
-                float both = iso_add(iso_mul(total[j], left[h]), iso_mul(x, right[h]));
-                x = All ? both : !here[h] ? total[j] : before[h] ? both : x;
+                for (int j = 0; j < 4; ++j) {
+                    int h = j / 2;
+                    float &x = o[4 * i + j];
+                    float both = iso_add(iso_mul(total[j], left[h]), iso_mul(x, right[h]));
+                    x = All ? both : !here[h] ? total[j] : before[h] ? both : x;
+                }
             }
         }
     }
@@ -177,7 +179,8 @@ template <class Op> struct IsoAttendRows {
 
     // --- results ---
 
-    __device__ __forceinline__ void join_sink(const IsoAttendOpened &t, int h, float &total_m, float &total_l) {
+    __device__ __forceinline__ void join_sink(const IsoAttendOpened &t, int h, float &total_m,
+                                              float &total_l) {
         const float *sinks = (const float *)args.sinks.ptr + t.head * args.sinks.stride[1];
         float sink = is_of(t, h) ? sinks[member_of(t, h) * args.sinks.stride[2]] : 0.0f;
         float x = iso_mul(sink, ISO_LOG2E), most = iso_max(total_m, x);

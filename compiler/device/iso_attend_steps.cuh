@@ -334,21 +334,21 @@ template <class Op> struct IsoAttendSteps : IsoAttendRows<Op> {
         int all = Op::window ? 0 : iso_attend_max(range_all_hi() - block, 0);
         unsigned v = smem() + Plan::v_at + at.stage * Plan::v_bytes + thread * 16;
         iso_mbar_wait(iso_shared(&shared.v_full[at.stage]), at.phase);
+        unsigned odd = 0;
 #pragma unroll 1
         for (int line = all / lines * lines; line < ISO_ATTEND_BLOCK; line += lines) {
-            bool odd = false;
 #pragma unroll
             for (int p = 0; p < Plan::v_panels; ++p) {
                 unsigned x[4];
                 iso_shared_load16(x, v + p * ISO_ATTEND_PANEL + line * 128);
 #pragma unroll
                 for (int j = 0; j < 4; ++j) {
-                    odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf;
+                    odd |= (x[j] & inf) == inf || (x[j] >> 16 & inf) == inf ? 1u : 0u;
                 }
             }
-            if (odd) {
-                flags[thread / 32] = i + 1;
-            }
+        }
+        if (odd != 0) {
+            flags[thread / 32] = i + 1;
         }
         iso_barrier_arrive(ISO_ATTEND_BAR_ODD + 1 - group(), 256);
     }

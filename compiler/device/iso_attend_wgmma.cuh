@@ -19,8 +19,8 @@
 
 template <class Op> struct IsoAttendConsumer : IsoAttendSteps<Op> {
     using Base = IsoAttendSteps<Op>;
-    using Base::alpha, Base::args, Base::fresh, Base::m, Base::n, Base::o, Base::own, Base::s, Base::shared;
-    using Base::sum;
+    using Base::alpha, Base::args, Base::fresh, Base::m, Base::n, Base::o, Base::own, Base::s;
+    using Base::shared, Base::sum;
     using Base::find_tokens, Base::group, Base::has_odd, Base::keep_sums;
     using Base::keep_total, Base::lane, Base::multiply_by_rows, Base::multiply_keys;
     using Base::multiply_values, Base::pack, Base::pass_turn, Base::passed, Base::range_all_hi;
