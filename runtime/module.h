@@ -28,6 +28,7 @@ struct iso_module {
     CuModule cubin;
     CuFunction *functions; /* per manifest kernel */
     int multiprocessors;
+    int row_tiles;    /* of a product, that have CTAs of their own; 0: as many as a grid takes */
     int decode_roots; /* that a workspace of attention has; 0: as many as are fast */
     CuModule cache_module;  /* NULL where no op attends */
     CuFunction cache_write;

@@ -22,6 +22,9 @@ enum {
     PTX_FEW_ROWS = 8, /* fewer than a tile of wgmma has */
     PTX_MANY_TOKENS = 16, /* of a request, more than a window of decode has */
     PTX_SORTED = 32, /* a grouped product's rows and results lie in the order of their experts */
+    PTX_LIVE_JOIN = 64, /* a join's last row is not live either */
+    PTX_SETTLED = 128,  /* weights may be loaded before the grid before has ended */
+    PTX_FEW_CTAS = 256, /* each has all of a product's row tiles */
 };
 
 /* Tokens of one request, at positions `step` apart. with: 1 more than a request that takes turns
@@ -51,7 +54,7 @@ typedef struct PtxRequests {
  * uses it. */
 typedef struct PtxJob {
     int spec, layout, op, rank, schedule; /* op: in the layout's list */
-    u8 uneven; /* what is not as a kernel likes it best: PTX_UNEVEN_... */
+    u16 uneven; /* what is not as a kernel likes it best: PTX_UNEVEN_... */
     int which; /* uneven tensor; parameters, results, then ranks' roots; -1: all */
     iso_phase phase;
     const PtxRequests *requests; /* of attention; NULL: as the job is uneven */

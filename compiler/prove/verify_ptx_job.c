@@ -61,8 +61,11 @@ static void choose_rows(PtxTrial *r)
     r->part_rows = r->live_rows = hi - lo;
     if (r->job->requests)
         r->live_rows -= r->job->requests->not_live;
-    else if (r->job->uneven & PTX_UNEVEN_ROWS && r->job->phase != ISO_PHASE_JOIN && hi - lo > 1)
+    else if (hi - lo > 1 && r->job->uneven & (r->job->phase == ISO_PHASE_JOIN ? PTX_LIVE_JOIN
+                                                                              : PTX_UNEVEN_ROWS))
         r->live_rows--;
+    if (r->job->uneven & PTX_SETTLED && r->live_rows > r->spec->gemm.tile_m)
+        r->live_rows = r->spec->gemm.tile_m; /* so that a CTA has loaded for none */
     if (verify_ptx_is_gemm(r))
         r->own_rows = part_size(r->worker->module->manifest, part, &r->spec->gemm.rows, r->rows);
 }
@@ -233,7 +236,8 @@ static void *make_workspace(PtxTrial *r, size_t *bytes)
 /* All that a launch takes beside the tensors. */
 static bool prepare(PtxTrial *r)
 {
-    r->run = (iso_run){.rows = r->rows, .schedule = r->job->schedule};
+    r->run = (iso_run){.rows = r->rows, .schedule = r->job->schedule,
+                       .settled = (r->job->uneven & PTX_SETTLED) != 0};
     if (!verify_ptx_pass_coordinates(r) || (r->keys && !verify_ptx_pass_keys(r, &r->run)))
         return false;
     if (r->live_rows < r->part_rows) {
@@ -288,7 +292,7 @@ static void run_machine(PtxTrial *r)
     o->covered = arena_array(r->arena, u8, program ? program->code.n + 1 : 1);
     m->report = (PtxReport){.arena = r->arena, .covered = o->covered};
     m->memory = &r->worker->memory;
-    m->early = kernel->waits;
+    m->early = kernel->waits && !(r->job->uneven & PTX_SETTLED);
     m->wanted = verify_ptx_is_gemm(r) ? verify_ptx_wanted : NULL;
     m->wanted_self = r;
     m->wanted_of = str_of(kernel->name);
@@ -484,6 +488,7 @@ void verify_ptx_job(PtxWorker *worker, const PtxJob *job, Arena *arena, PtxOutco
     worker->module->multiprocessors = MACHINE_MULTIPROCESSORS;
     if (verify_ptx_is_gemm(r))
         verify_ptx_choose_tiles(r);
+    worker->module->row_tiles = job->uneven & PTX_FEW_CTAS ? 1 : 0;
     worker->module->decode_roots = job->requests ? job->requests->roots : 0;
     if (r->keys)
         worker->module->multiprocessors =

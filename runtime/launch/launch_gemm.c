@@ -35,24 +35,25 @@ static void wgmma_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64
     grid->y = grid->z = 1;
 }
 
-static unsigned row_tiles(const MfGemm *gemm, int64_t m)
+static unsigned row_tiles(const iso_op *op, const MfGemm *gemm, int64_t m)
 {
-    int64_t tiles = ceil_div(m, gemm->tile_m);
-    return (unsigned)(tiles < GRID_Z_MAX ? tiles : GRID_Z_MAX);
+    int64_t tiles = ceil_div(m, gemm->tile_m), most = op->module->row_tiles;
+    most = most ? most : GRID_Z_MAX;
+    return (unsigned)(tiles < most ? tiles : most);
 }
 
 static void split_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
     grid->x = (unsigned)(gemm_column_tiles(op, ISO_PHASE_RUN, gemm, rows) * gemm->cluster);
     grid->y = 1;
-    grid->z = row_tiles(gemm, m);
+    grid->z = row_tiles(op, gemm, m);
 }
 
 static void stream_grid(const iso_op *op, const MfGemm *gemm, int64_t rows, int64_t m, Grid *grid)
 {
     grid->x = (unsigned)gemm_column_tiles(op, ISO_PHASE_RUN, gemm, rows);
     grid->y = gemm->across_ctas ? (unsigned)gemm->n_leaves : 1;
-    grid->z = row_tiles(gemm, m);
+    grid->z = row_tiles(op, gemm, m);
 }
 
 static void gemm_grid(const iso_op *op, const MfSpec *spec, int64_t rows, Grid *grid)

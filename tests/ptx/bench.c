@@ -114,6 +114,20 @@ static void find_text(Bench *b)
         b->first_line += *at == '\n';
 }
 
+/* Ways of joins and of products by wgmma that no tensor's place decides. */
+static void add_ways(Bench *b, PtxJob job)
+{
+    const MfSpec *spec = &b->worker.module->manifest->specs[job.spec];
+    bool wgmma = spec->family == MF_GEMM && spec->gemm.wgmma;
+    static const u8 of_joins[] = {PTX_LIVE_JOIN, PTX_UNEVEN | PTX_LIVE_JOIN},
+                    of_products[] = {PTX_SETTLED, PTX_FEW_CTAS};
+    const u8 *ways = job.phase == ISO_PHASE_JOIN ? of_joins : of_products;
+    for (int i = 0; i < 2 && (job.phase == ISO_PHASE_JOIN || wgmma); i++) {
+        job.uneven = ways[i];
+        vec_push(b->arena, &b->jobs, job);
+    }
+}
+
 /* The kernel's first spec in all ways that decide between its paths: all uneven, all padded or just
  * as long as they are, only bases or only strides uneven, and one tensor or rank's roots at a time;
  * then its other specs. */
@@ -138,6 +152,7 @@ static void add_uneven(Bench *b)
             if (which < 0 || !verify_ptx_aligned(&m->specs[first.spec], which))
                 vec_push(b->arena, &b->jobs, job);
         }
+    add_ways(b, first);
     for (int i = 2; i < others.n; i++)
         vec_push(b->arena, &b->jobs, others.v[i]);
 }

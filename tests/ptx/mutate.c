@@ -188,14 +188,16 @@ static void count_result(const Mutation *m, const Result *r, Survivors *list, Ta
     t->n[v]++;
     t->counts[v] += r->repeats;
     t->ms += r->ms;
-    if (v != SURVIVES || !list)
+    if (v < SURVIVES || !list)
         return;
     const Mutant *mutant = &m->all.v[r->i];
-    if (!survivors_have(list, m->options->kernel, m->text, mutant->number, mutant->shape)) {
-        t->unlisted++;
-        printf("  not on the list: line %d %.*s (%s)\n", mutant->number, STR_FMT(mutant->shape),
-               r->word);
-    }
+    const char *kernel = m->options->kernel;
+    if (v == SURVIVES ? survivors_have(list, kernel, m->text, mutant->number, mutant->shape)
+                      : survivors_explain(list, kernel, m->text, mutant->number))
+        return;
+    t->unlisted++;
+    printf("  not on the list: line %d %.*s (%s)\n", mutant->number, STR_FMT(mutant->shape),
+           v == SURVIVES ? r->word : "idle");
 }
 
 /* The results of this text: what is done, and its tally. */

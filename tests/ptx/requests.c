@@ -13,7 +13,7 @@ static const Requests all[] = {
      * is not live, comes after such. */
     {"attention", UNEVEN,
      {.n = 4, .lengths = {40, 1, 262, 0}, .places = PTX_IN_PAGES, .page = 7, .n_runs = 8,
-      .run = {{2, 261, 2, -160}, {0, 39, 2, -3}, {-1, 5, 1}, {1, 0, 1}, {3, 0, 1}, {0, 60, 1},
+      .run = {{2, 261, 2, -160}, {0, 39, 2, -3}, {-2, 5, 1}, {1, 0, 1}, {3, 0, 1}, {0, 60, 1},
               {-1, 5, 1}, {0, 3, 1}},
       .not_live = 1, .multiprocessors = 2}},
     /* Seventeen tokens, that is a whole tile and one more, each of which sees another last key. */
@@ -30,8 +30,9 @@ static const Requests all[] = {
     /* The key that is no number is the first that a token does not see, wherever it lies among the
      * 32 of a step. */
     {"attention_one", 0,
-     {.n = 8, .lengths = {5, 1, 13, 1, 27, 1, 30, 1}, .places = PTX_PACKED, .page = 16,
-      .n_runs = 4, .run = {{0, 4, 2, -1}, {2, 12, 2, -1}, {4, 26, 2, -1}, {6, 29, 2, -1}},
+     {.n = 8, .lengths = {5, 160, 13, 1, 27, 1, 30, 1}, .places = PTX_PACKED, .page = 16,
+      .n_runs = 5,
+      .run = {{0, 4, 2, -1}, {2, 12, 2, -1}, {4, 26, 2, -1}, {6, 29, 2, -1}, {1, 135, 2, -1}},
       .multiprocessors = 1}},
     /* Tokens of several numbers of splits in a tile. */
     {"attention", PADDED,
@@ -71,6 +72,9 @@ static const Requests all[] = {
       .run = {{1, 290, 1}, {-1, 0, 126, 0, 3}, {0, 14, 6, 1}, {-1, 0, 125}, {1, 299, 1},
               {0, 1, 1}},
       .multiprocessors = 1}},
+    {"attention_one", 0,
+     {.n = 1, .lengths = {20}, .places = PTX_BY_STRIDES, .page = 16, .n_runs = 2,
+      .run = {{-1, 0, 125}, {0, 14, 6, 1}}, .multiprocessors = 1}},
     {"attention_many", 0,
      {.n = 3, .lengths = {260, 300, 0}, .places = PTX_PACKED, .page = 16, .n_runs = 3,
       .run = {{-1, 0, 127, 0, 3}, {0, 258, 1}, {1, 299, 1}}, .multiprocessors = 2}},
@@ -95,10 +99,10 @@ static const Requests all[] = {
     {"attention_one", 0,
      {.n = 1, .lengths = {2300}, .places = PTX_BY_STRIDES, .page = 16, .n_runs = 1,
       .run = {{0, 2299, 1}}, .multiprocessors = 2}},
-    /* One split more than the ring holds roots of. */
+    /* One split more than twice those that the ring holds roots of, which are even in number. */
     {"attention_one", 0,
-     {.n = 1, .lengths = {5600}, .places = PTX_BY_STRIDES, .page = 16, .n_runs = 1,
-      .run = {{0, 5599, 16, -1}}, .multiprocessors = 4}},
+     {.n = 4, .lengths = {1, 1, 1, 11270}, .places = PTX_PACKED, .page = 16, .n_runs = 1,
+      .run = {{3, 11269, 15, -1}}, .multiprocessors = 4}},
     {"attention_many", PADDED,
      {.n = 2, .lengths = {520, 3}, .places = PTX_PACKED, .page = 16, .n_runs = 2,
       .run = {{0, 519, 2, -5}, {1, 2, 1}}, .multiprocessors = 2}},

@@ -13,6 +13,11 @@ typedef struct Survivor {
     Str shape;
 } Survivor;
 
+/* Lines that no launch runs, and why. */
+typedef struct Idle {
+    int kernel, first, last;
+} Idle;
+
 typedef struct Known {
     Str name;
     u64 text;
@@ -23,6 +28,7 @@ struct Survivors {
     VEC(Str) classes;
     VEC(Known) kernels;
     VEC(Survivor) all;
+    VEC(Idle) idle;
 };
 
 static void read_class(Survivors *list, const char *line)
@@ -59,6 +65,16 @@ static void read_survivor(Survivors *list, const char *line)
     vec_push(list->arena, &list->all, s);
 }
 
+static void read_idle(Survivors *list, const char *line)
+{
+    Idle idle = {.kernel = list->kernels.n - 1};
+    int at = 0;
+    if (sscanf(line, "- %d %d: %n", &idle.first, &idle.last, &at) != 2 || !at || !line[at] ||
+        idle.kernel < 0)
+        bench_fail("lines that no launch runs without a reason");
+    vec_push(list->arena, &list->idle, idle);
+}
+
 Survivors *survivors_open(const char *path, Arena *arena)
 {
     Survivors *list = arena_new_of(arena, Survivors);
@@ -73,6 +89,8 @@ Survivors *survivors_open(const char *path, Arena *arena)
             read_class(list, line);
         else if (line[0] == '@')
             read_kernel(list, line);
+        else if (line[0] == '-')
+            read_idle(list, line);
         else if (line[0] && line[0] != '#' && line[0] != ' ')
             read_survivor(list, line);
     }
@@ -95,6 +113,18 @@ bool survivors_have(const Survivors *list, const char *kernel, u64 text, int lin
         const Known *k = &list->kernels.v[s->kernel];
         if (str_is(k->name, kernel) && str_eq(s->shape, shape) &&
             (k->text != text || s->line == line))
+            return true;
+    }
+    return false;
+}
+
+bool survivors_explain(const Survivors *list, const char *kernel, u64 text, int line)
+{
+    for (int i = 0; i < list->idle.n; i++) {
+        const Idle *idle = &list->idle.v[i];
+        const Known *k = &list->kernels.v[idle->kernel];
+        if (str_is(k->name, kernel) &&
+            (k->text != text || (line >= idle->first && line <= idle->last)))
             return true;
     }
     return false;

@@ -16,4 +16,7 @@ bool survivors_know(const Survivors *list, const char *kernel, u64 text);
 /* Whether the mutant is on it: by its line, or, for another text, by its shape alone. */
 bool survivors_have(const Survivors *list, const char *kernel, u64 text, int line, Str shape);
 
+/* Whether the list says why no launch runs this line; where the text is another, any line. */
+bool survivors_explain(const Survivors *list, const char *kernel, u64 text, int line);
+
 #endif
