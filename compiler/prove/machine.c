@@ -123,6 +123,7 @@ static CuResult machine_launch(const CuLaunchConfig *config, CuFunction function
         .choices = m->choices,
         .limit = m->limit,
         .early = m->early,
+        .copy_turns = m->copy_turns,
         .wanted = it ? m->wanted : NULL,
         .wanted_self = m->wanted_self,
     };

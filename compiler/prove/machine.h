@@ -18,6 +18,7 @@ typedef struct Machine {
     bool terms;
     u64 limit;        /* instructions of one CTA; 0: none */
     bool early;       /* launches may begin while what comes before still runs */
+    u32 copy_turns;   /* of bulk copies at most; 0: a few */
     /* Which CTAs run of a launch of this kernel, whose instructions the report says were covered;
      * NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);

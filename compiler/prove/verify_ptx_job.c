@@ -51,7 +51,8 @@ static void choose_rows(PtxTrial *r)
 {
     const MfPart *part = op_part(r->op, r->job->phase);
     bool few = r->job->uneven & PTX_FEW_ROWS;
-    i64 own = few ? 5 : verify_ptx_is_gemm(r) ? r->spec->gemm.tile_m + 5
+    bool many = r->job->uneven & (PTX_SETTLED | PTX_FEW_CTAS);
+    i64 own = few ? 5 : verify_ptx_is_gemm(r) ? r->spec->gemm.tile_m * (many ? 3 : 1) + 5
               : r->spec->family == MF_DRAW ? draw_rows(r) : r->worker->input->small ? 2 : 7;
     r->rows = own * part->rows_count + (part->rows_count > 1);
     if (r->spec->family == MF_ATTEND)
@@ -65,7 +66,7 @@ static void choose_rows(PtxTrial *r)
                                                                               : PTX_UNEVEN_ROWS))
         r->live_rows--;
     if (r->job->uneven & PTX_SETTLED && r->live_rows > r->spec->gemm.tile_m)
-        r->live_rows = r->spec->gemm.tile_m; /* so that a CTA has loaded for none */
+        r->live_rows = r->spec->gemm.tile_m + 5; /* so that CTAs have loaded for none */
     if (verify_ptx_is_gemm(r))
         r->own_rows = part_size(r->worker->module->manifest, part, &r->spec->gemm.rows, r->rows);
 }
@@ -283,6 +284,9 @@ static bool counters_are_zero(const PtxTrial *r)
     return true;
 }
 
+/* So that none ends by itself before the CTA does. */
+enum { SLOW_COPIES = 16 };
+
 static void run_machine(PtxTrial *r)
 {
     Machine *m = &r->worker->machine;
@@ -292,6 +296,7 @@ static void run_machine(PtxTrial *r)
     o->covered = arena_array(r->arena, u8, program ? program->code.n + 1 : 1);
     m->report = (PtxReport){.arena = r->arena, .covered = o->covered};
     m->memory = &r->worker->memory;
+    m->copy_turns = r->job->uneven & PTX_SETTLED ? SLOW_COPIES : 0;
     m->early = kernel->waits && !(r->job->uneven & PTX_SETTLED);
     m->wanted = verify_ptx_is_gemm(r) ? verify_ptx_wanted : NULL;
     m->wanted_self = r;

@@ -195,6 +195,7 @@ RUN(try_wait)
         PTX_LANES(same,
                   over |= (u32)((b->phase & 1) != (ptx_value(w, &i->args[2], l) & 1)) << l);
         *d = (*d & ~same) | over;
+        b->waited = over ? b->phase : b->waited;
         w->pause |= over != same;
         ptx_race_wait(c, w, over, b);
     }

@@ -150,6 +150,8 @@ RUN(prefetch)
  */
 
 /* Into this CTA, or every one of a mask. */
+enum { FEW_TURNS = 4 };
+
 static bool send_bulk(PtxCta *c, PtxBulk bulk, u32 ranks)
 {
     for (int k = 0; k < c->n_peers; k++) {
@@ -158,7 +160,8 @@ static bool send_bulk(PtxCta *c, PtxBulk bulk, u32 ranks)
             continue;
         if (!ptx_mbarrier_elsewhere(to, bulk.inst, bulk.barrier))
             return false;
-        bulk.delay = c->launch->seed ? (u32)(ptx_random(c) % 4) : 0;
+        u32 most = c->launch->copy_turns ? c->launch->copy_turns : FEW_TURNS;
+        bulk.delay = c->launch->seed ? (u32)(ptx_random(c) % most) : 0;
         vec_push(to->arena, &to->bulk, bulk);
     }
     return ranks >> c->n_peers == 0 || ptx_fault(c, bulk.inst, "to CTAs beyond the cluster");
@@ -246,6 +249,7 @@ static bool copy_box(PtxCta *c, const PtxBulk *b)
     }
     PtxMbarrier *barrier = ptx_mbarrier(c, b->inst, b->barrier);
     if (barrier) {
+        barrier->copied = barrier->phase + 1;
         ptx_race_engine_tells(b->by, barrier, b->begun);
         ptx_mbarrier_bytes(c, barrier, -(i64)at);
     }

@@ -73,6 +73,7 @@ typedef struct PtxMbarrier {
     u32 count, pending; /* arrivals of a phase; still missing */
     i64 bytes;          /* still to come in this phase */
     u32 phase;          /* completed ones */
+    u32 copied, waited; /* phases that a bulk copy was part of, that a warp has seen the end of */
     bool fenced;        /* engines and other CTAs know of it */
     u32 meets;          /* of the warp that has made it, until then */
     struct PtxClock *told, *knows; /* of arrivals, and of those of completed phases */

@@ -100,6 +100,11 @@ static void check_end(PtxCta *c)
             ptx_fault(c, c->warps[k].products.v[0].inst, "is never waited for");
     if (c->bulk.n && !c->failed)
         ptx_fault(c, c->bulk.v[0].inst, "still copies when the CTA ends");
+    const PtxKernel *kernel = c->launch->kernel;
+    for (int b = 0; b < c->n_mbarriers && c->launch->copy_turns && !c->failed; b++)
+        if (c->mbarrier[b].copied > c->mbarrier[b].waited)
+            ptx_fault(c, &kernel->code.v[kernel->code.n - 1],
+                      "the CTA ends, and nobody has waited for a copy to mbarrier %d", b);
 }
 
 static bool any_failed(PtxCta *const *peer, int n)

@@ -63,6 +63,7 @@ typedef struct PtxLaunch {
     struct PtxChoices *choices;  /* with `terms`: ranks may be compared (choice.h); or NULL */
     u64 limit;                   /* instructions of one CTA; 0: none */
     bool early;                  /* may begin while the grid before still runs */
+    u32 copy_turns;              /* of a bulk copy, at most, and all must be waited for; 0: a few */
     /* Which CTAs run; NULL: all. */
     bool (*wanted)(void *self, const u32 cta[3]);
     void *wanted_self;

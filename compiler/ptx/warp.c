@@ -282,6 +282,8 @@ bool ptx_warp_turn(PtxCta *c, PtxWarp *w)
     int share = c->launch->seed ? (int)(ptx_random(c) % SHARE) + 1 : SHARE;
     for (int n = 0; n < share && w->wait == PTX_READY; n++) {
         PtxGroup *g = &w->group[w->current];
+        if (g->pc >= c->launch->kernel->code.n)
+            return ptx_fault(c, &code[g->pc - 1], "goes on past the last instruction");
         const PtxInst *i = &code[g->pc];
         u32 need = i->aligned ? members(w, i, g->mask) : 0;
         if ((g->mask & need) != need) {

@@ -119,10 +119,12 @@ static void add_ways(Bench *b, PtxJob job)
 {
     const MfSpec *spec = &b->worker.module->manifest->specs[job.spec];
     bool wgmma = spec->family == MF_GEMM && spec->gemm.wgmma;
-    static const u8 of_joins[] = {PTX_LIVE_JOIN, PTX_UNEVEN | PTX_LIVE_JOIN},
-                    of_products[] = {PTX_SETTLED, PTX_FEW_CTAS};
-    const u8 *ways = job.phase == ISO_PHASE_JOIN ? of_joins : of_products;
-    for (int i = 0; i < 2 && (job.phase == ISO_PHASE_JOIN || wgmma); i++) {
+    static const u16 of_joins[] = {PTX_LIVE_JOIN, PTX_UNEVEN | PTX_LIVE_JOIN},
+                    of_products[] = {PTX_SETTLED, PTX_FEW_CTAS,
+                                     PTX_SETTLED | PTX_FEW_ROWS};
+    const u16 *ways = job.phase == ISO_PHASE_JOIN ? of_joins : of_products;
+    int n = job.phase == ISO_PHASE_JOIN ? 2 : 3;
+    for (int i = 0; i < n && (job.phase == ISO_PHASE_JOIN || wgmma); i++) {
         job.uneven = ways[i];
         vec_push(b->arena, &b->jobs, job);
     }

@@ -20,7 +20,7 @@ import ptx_facts as facts
 STORES = ("st.", "red", "bar", "bra", "ret", "cp.async", "membar", "griddep", "fence", "prefetch")
 OPAQUE = STORES + ("ld.", "shfl", "mma", "ldm", "atom")
 REGISTER = r"%(?:rd|rs|r|p|f)\d+|%tid\.x|%ctaid\.x|%nctaid\.x"
-TIMEOUT = 2500  # milliseconds of a question
+TIMEOUT = 20000  # milliseconds of a question
 
 
 def registers(text):

@@ -1,6 +1,6 @@
 /* The list of mutants that survive, each with the reason why it is as right as the kernel's own.
- * A file of lines: "= CLASS: why", "@ KERNEL HASH" and, after it, "CLASS LINE SHAPE"; `#` begins a
- * comment.
+ * A file of lines: "= CLASS: why", "@ KERNEL HASH" and, after it, "CLASS LINE SHAPE", or
+ * "- FIRST LAST: why" of lines that no launch runs; `#` begins a comment.
  * Ownership: everything lives in the arena given. */
 #ifndef ISOC_TEST_PTX_SURVIVORS_H
 #define ISOC_TEST_PTX_SURVIVORS_H
