@@ -15,8 +15,7 @@ static iso_status gather_on_device(const Driver *driver, const Nccl *nccl, NcclC
                                    CuAddress buffer, const Place *own, Place *all, int ranks)
 {
     CuAddress mine = buffer + (CuAddress)rank * sizeof *own;
-    iso_status status =
-        driver_check(driver, driver->memory_write(mine, own, sizeof *own), "cuMemcpyHtoD");
+    iso_status status = driver_write(driver, mine, own, sizeof *own);
     if (!status)
         status = nccl_check(nccl,
                             nccl->all_gather((void *)(uintptr_t)mine, (void *)(uintptr_t)buffer,

@@ -77,9 +77,7 @@ static iso_status make_slots(CudaPlane *p, ShareKind kind)
     p->memory = p->share.address;
     if (!status)
         status = plane_cuda_warm(p);
-    return status ? status
-                  : driver_check(p->driver, p->driver->memory_set(p->memory, 0, HEAD_BYTES),
-                                 "cuMemsetD8");
+    return status ? status : driver_zero(p->driver, p->memory, HEAD_BYTES);
 }
 
 static bool same_host(const Door *a, const Door *b)
@@ -170,9 +168,7 @@ static iso_status place_slots(CudaPlane *p, const CuAddress *memory, const bool 
                           : memory[r] + HEAD_FLAGS + 8 * (CuAddress)config->rank;
         copy += far[r] ? bytes : 0;
     }
-    return driver_check(p->driver,
-                        p->driver->memory_write(p->memory + HEAD_PEERS, peers, sizeof peers),
-                        "cuMemcpyHtoD");
+    return driver_write(p->driver, p->memory + HEAD_PEERS, peers, sizeof peers);
 }
 
 static iso_status open_far(CudaPlane *p, const bool *far, const char *why)

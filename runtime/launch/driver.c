@@ -59,6 +59,23 @@ iso_status driver_check(const Driver *driver, CuResult result, const char *what)
     return iso_fail(ISO_DRIVER, "%s: %s", what, text ? text : "unknown error");
 }
 
+static iso_status arrived(const Driver *driver, iso_status status)
+{
+    return status ? status
+                  : driver_check(driver, driver->stream_sync(NULL), "cuStreamSynchronize");
+}
+
+iso_status driver_write(const Driver *driver, CuAddress to, const void *from, size_t bytes)
+{
+    return arrived(driver, driver_check(driver, driver->memory_write(to, from, bytes),
+                                        "cuMemcpyHtoD"));
+}
+
+iso_status driver_zero(const Driver *driver, CuAddress to, size_t bytes)
+{
+    return arrived(driver, driver_check(driver, driver->memory_set(to, 0, bytes), "cuMemsetD8"));
+}
+
 iso_status driver_context(const Driver *driver, CuDevice *device)
 {
     CuContext context = NULL;

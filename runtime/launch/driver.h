@@ -190,6 +190,11 @@ typedef struct Driver {
 iso_status driver_open(const Driver **driver);
 /* ISO_DRIVER with the driver's own words, or ISO_OK. `what` names the call. */
 iso_status driver_check(const Driver *driver, CuResult result, const char *what);
+/* Bytes of the device that are written, or zero, when the call returns. The driver's own calls come
+ * back earlier where the host's memory is pageable, and streams that do not wait for the default
+ * one then overtake them. */
+iso_status driver_write(const Driver *driver, CuAddress to, const void *from, size_t bytes);
+iso_status driver_zero(const Driver *driver, CuAddress to, size_t bytes);
 /* Makes sure that the thread has a current context: its own, else device 0's primary one. */
 iso_status driver_context(const Driver *driver, CuDevice *device);
 

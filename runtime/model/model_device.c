@@ -60,7 +60,7 @@ iso_status device_new(const Device *device, size_t bytes, void **memory)
     if (status)
         return iso_fail(ISO_OUT_OF_MEMORY, "no %zu bytes of device memory for a model", bytes);
     *memory = (void *)(uintptr_t)address;
-    return driver_check(driver, driver->memory_set(address, 0, bytes + ALIGNMENT), "cuMemsetD8");
+    return driver_zero(driver, address, bytes + ALIGNMENT);
 }
 
 void device_free(const Device *device, void *memory)
@@ -98,8 +98,7 @@ iso_status device_write(const Device *device, void *to, const void *from, size_t
 {
     const Driver *driver = device->driver;
     if (driver && bytes)
-        return driver_check(driver, driver->memory_write((uintptr_t)to, from, bytes),
-                            "cuMemcpyHtoD");
+        return driver_write(driver, (uintptr_t)to, from, bytes);
     memcpy(to, from, bytes);
     return ISO_OK;
 }

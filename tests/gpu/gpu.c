@@ -183,6 +183,7 @@ void gpu_write(DevicePtr to, const void *from, size_t bytes)
 {
     gpu_sync();
     CHECK(MemcpyHtoD(to, from, bytes));
+    CHECK(StreamSynchronize(NULL)); // from pageable memory it may arrive after the call
 }
 
 void gpu_sync(void)
