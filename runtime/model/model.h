@@ -239,7 +239,7 @@ struct iso_model {
     Graph *graphs;
     char *out;      /* outputs on their way to the caller */
     size_t out_bytes;
-    int64_t paired; /* times that two calls were run as one, or one for the other */
+    int64_t paired; /* pairs of calls that ran in one launch or share an order of rows */
 };
 
 /* The layout's part of the model: ops, parts, sizes; nothing is allocated on the device. */
