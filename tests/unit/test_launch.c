@@ -289,6 +289,42 @@ START_TEST(two_products_of_experts_have_one_order)
 }
 END_TEST
 
+/* Nothing that a stream of one's own does may overtake them. */
+static int started, awaited;
+
+static CuResult start_write(CuAddress to, const void *from, size_t bytes)
+{
+    (void)to, (void)from, (void)bytes;
+    started++;
+    return 0;
+}
+
+static CuResult start_set(CuAddress to, unsigned char value, size_t bytes)
+{
+    (void)to, (void)value, (void)bytes;
+    started++;
+    return 0;
+}
+
+static CuResult await(CuStream stream)
+{
+    ck_assert_ptr_null(stream);
+    awaited = started;
+    return 0;
+}
+
+START_TEST(writes_have_arrived_when_they_return)
+{
+    static const Driver driver = {.memory_write = start_write, .memory_set = start_set,
+                                  .stream_sync = await};
+    started = awaited = 0;
+    ck_assert_int_eq(driver_write(&driver, 256, "abc", 3), ISO_OK);
+    ck_assert_int_eq(awaited, 1);
+    ck_assert_int_eq(driver_zero(&driver, 256, 3), ISO_OK);
+    ck_assert_int_eq(awaited, 2);
+}
+END_TEST
+
 Suite *launch_suite(void);
 Suite *launch_suite(void)
 {
@@ -301,6 +337,7 @@ Suite *launch_suite(void)
     tcase_add_test(tests, workspaces_are_checked);
     tcase_add_test(tests, roots_of_an_op_that_joins_alone_spare_the_counters);
     tcase_add_test(tests, two_products_of_experts_have_one_order);
+    tcase_add_test(tests, writes_have_arrived_when_they_return);
     suite_add_tcase(suite, tests);
     return suite;
 }
